@@ -1,0 +1,62 @@
+"""outlast: what a task learned outlasts the crash that killed it.
+
+The public names, and nothing else; each is imported when first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .errors import BackendError as BackendError
+    from .errors import ConfigError as ConfigError
+    from .errors import Conflict as Conflict
+    from .errors import DagError as DagError
+    from .errors import InvalidKey as InvalidKey
+    from .errors import InvalidValue as InvalidValue
+    from .errors import NotFound as NotFound
+    from .errors import OutlastError as OutlastError
+    from .errors import StaleAttempt as StaleAttempt
+    from .errors import Unauthorized as Unauthorized
+    from .errors import ValueTooLarge as ValueTooLarge
+    from .state import AssetState as AssetState
+    from .state import TaskState as TaskState
+    from .store import Store as Store
+    from .store import connect as connect
+    from .values import NEVER_EXPIRE as NEVER_EXPIRE
+    from .values import AssetScope as AssetScope
+    from .values import Change as Change
+    from .values import Cursor as Cursor
+    from .values import Entry as Entry
+    from .values import JsonValue as JsonValue
+    from .values import Reset as Reset
+    from .values import ScopeInfo as ScopeInfo
+    from .values import TaskScope as TaskScope
+    from .values import Version as Version
+    from .values import Writer as Writer
+
+_HOMES = {
+    "errors": "BackendError ConfigError Conflict DagError InvalidKey InvalidValue NotFound OutlastError StaleAttempt "
+    "Unauthorized ValueTooLarge",
+    "state": "AssetState TaskState",
+    "store": "Store connect",
+    "values": "NEVER_EXPIRE AssetScope Change Cursor Entry JsonValue Reset ScopeInfo TaskScope Version Writer",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+__version__ = "0.1.0"
+__all__ = sorted([*_HOME_OF, "__version__"])  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'outlast' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{home}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

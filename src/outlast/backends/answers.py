@@ -1,0 +1,65 @@
+"""Which part of the SQL answers which request: state, runs, people's requests, the audit log."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from .. import requests, run_requests
+from ..config import Config
+from .execute import Execute
+from .people import PeopleSQL
+from .runs import RunsSQL
+from .sql import StateSQL
+
+__all__ = ["READS", "WRITES", "Answers"]
+
+#: Requests that change nothing, by the part and the method that answers them.
+READS: Final[dict[type, tuple[str, str]]] = {
+    requests.Read: ("state", "read"),
+    requests.History: ("state", "history"),
+    requests.Changes: ("state", "changes"),
+    requests.Find: ("state", "find"),
+    requests.ListScopes: ("state", "scopes"),
+    run_requests.GetRun: ("runs", "get"),
+    run_requests.ListRuns: ("runs", "list"),
+    run_requests.ListAttempts: ("runs", "attempts"),
+    run_requests.PullResults: ("runs", "pull"),
+    run_requests.ListAudit: ("audit", "list"),
+}
+WRITES: Final[dict[type, tuple[str, str]]] = {
+    requests.Open: ("state", "open"),
+    requests.Commit: ("state", "commit"),
+    run_requests.StartRun: ("runs", "start"),
+    run_requests.HoldRun: ("runs", "hold"),
+    run_requests.ReleaseRun: ("runs", "release"),
+    run_requests.Begin: ("runs", "begin"),
+    run_requests.Renew: ("runs", "renew"),
+    run_requests.Report: ("runs", "report"),
+    run_requests.Resolve: ("runs", "resolve"),
+    run_requests.PushResult: ("runs", "push"),
+    run_requests.ClearTasks: ("people", "clear"),
+    run_requests.MarkTask: ("people", "mark"),
+    run_requests.CancelRun: ("people", "cancel"),
+    run_requests.DeleteRun: ("people", "delete"),
+    run_requests.PruneRuns: ("people", "prune"),
+}
+
+
+class Answers:
+    """Every request a SQL database answers, over one `execute`, inside a transaction the caller holds."""
+
+    def __init__(self, execute: Execute, config: Config) -> None:
+        settings = config.state_store
+        self.state = StateSQL(
+            execute,
+            history_versions=settings.history_versions,
+            feed_hours=settings.feed_hours,
+            secret_keys=settings.secret_keys,
+        )
+        runs = RunsSQL(self.state)
+        parts = {"state": self.state, "runs": runs, "people": PeopleSQL(runs), "audit": self.state.audit}
+        self._methods = {kind: getattr(parts[part], name) for kind, (part, name) in {**READS, **WRITES}.items()}
+
+    def answer(self, request: Any, now: int) -> Any:
+        """Answer one request at the moment `now`."""
+        return self._methods[type(request)](request, now)

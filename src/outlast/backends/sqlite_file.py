@@ -1,0 +1,283 @@
+"""The SQLite file itself: where it is, opening it, its schema, its lock, and what is wrong with it.
+
+Never opens the database file except through SQLite: closing any descriptor of it would drop the
+locks SQLite holds in this process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Literal
+
+import apsw
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+from ..errors import BackendError, ConfigError
+from ..requests import Inspected
+
+__all__ = ["FileLock", "connect", "explain", "inspect", "path_of", "prepare"]
+
+logger = logging.getLogger("outlast")
+
+_APPLICATION_ID = 0x4F54_4C53  # "OTLS", in the header of the file
+_MARK = b"outlast store\n"
+_SCHEMA = os.path.join(os.path.dirname(__file__), "schema")
+_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "ceph", "glusterfs", "fuse.s3fs", "lustre"}
+
+
+def path_of(url: str) -> str | None:
+    """Return the absolute path a URL names (`sqlite:///PATH`, `sqlite:PATH` or a bare path); None: in memory."""
+    path = url
+    if url.lower().startswith("sqlite:"):
+        path = url[7:]
+        path = path[3:] if path.startswith("///") else path
+    if path in (":memory:", ""):
+        return None
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def prepare(path: str | None) -> None:
+    """Check, before anything is opened, that a store can be kept at this path."""
+    if path is None:
+        return
+    if fcntl is None:
+        raise ConfigError("the SQLite backend needs Linux or macOS; on Windows use WSL, or the URL of an outlast server")
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        raise ConfigError(f"the folder {folder} does not exist; create it, or name another path for the store")
+    if os.path.isdir(path):
+        raise ConfigError(f"{path} is a folder; name a file, for instance {os.path.join(path, 'outlast.db')}")
+    kind = _file_system(folder)
+    if kind in _NETWORK:
+        raise ConfigError(
+            f"{path} is on a network file system ({kind}), where SQLite's locks are not reliable; "
+            "use a local disk, PostgreSQL, or an outlast server"
+        )
+
+
+def _file_system(folder: str) -> str:
+    """Return the type of the file system a folder is on, "" where the system does not say."""
+    best, kind = "", ""
+    with suppress(OSError), open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
+        real = os.path.realpath(folder)
+        for line in mounts:
+            point, found = line.split(" ")[1:3]
+            point = point.replace("\\040", " ")
+            inside = real == point or real.startswith(point.rstrip("/") + "/")
+            if inside and len(point) >= len(best):
+                best, kind = point, found
+    return kind
+
+
+# --- Opening, and the schema -----------------------------------------------------------------------------
+
+
+def connect(path: str | None, durability: str) -> apsw.Connection:
+    """Open a connection as this store needs it; the caller of the first one holds the file lock."""
+    connection = apsw.Connection(path or ":memory:")
+    try:
+        connection.set_busy_timeout(30_000)
+        _refuse_foreign(connection, path)
+        connection.execute("pragma journal_mode = wal")
+        connection.execute(f"pragma synchronous = {'full' if durability == 'full' else 'normal'}")
+        connection.execute("pragma cache_size = -8000")
+        if sys.platform == "darwin" and durability == "full":
+            connection.execute("pragma fullfsync = 1")
+        _upgrade(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _refuse_foreign(connection: apsw.Connection, path: str | None) -> None:
+    owner, tables = connection.pragma("application_id"), connection.execute("select count(*) from sqlite_schema").get
+    if owner != _APPLICATION_ID and tables:
+        raise ConfigError(f"{path} is a SQLite database of another program; name another path for the store")
+    if path is not None and not tables and os.path.getsize(path) == 0 and _was_created(path):
+        raise BackendError(
+            f"{path} is empty although a store was created there: it was truncated; restore it from a backup, "
+            f"or remove {path}.lock to begin a new store"
+        )
+
+
+def _was_created(path: str) -> bool:
+    with suppress(OSError), open(path + ".lock", "rb") as side:
+        return side.read(len(_MARK)) == _MARK
+    return False
+
+
+def steps() -> list[str]:
+    """Return the schema as numbered steps, the first one first."""
+    names = sorted(name for name in os.listdir(_SCHEMA) if name.startswith("sqlite_"))
+    texts = []
+    for name in names:
+        with open(os.path.join(_SCHEMA, name), encoding="utf-8") as file:
+            texts.append(file.read())
+    return texts
+
+
+def _checksum(texts: list[str]) -> str:
+    return hashlib.sha256("".join(texts).encode()).hexdigest()[:16]
+
+
+def _upgrade(connection: apsw.Connection, path: str | None) -> None:
+    """Bring the schema forward, in one transaction; refuse one that is newer or not ours."""
+    texts = steps()
+    version = _check_schema(connection, path, texts)
+    if version == len(texts):
+        return
+    connection.execute("begin immediate")
+    try:
+        version = _check_schema(connection, path, texts)
+        for text in texts[version:]:
+            connection.execute(text)
+        connection.execute(f"pragma application_id = {_APPLICATION_ID}")
+        connection.execute("create table if not exists meta (name text primary key, content text not null) without rowid")
+        facts = {"schema": str(len(texts)), "schema_checksum": _checksum(texts)}
+        for fact in facts.items():
+            connection.execute("insert or replace into meta (name, content) values (?, ?)", fact)
+        connection.execute("commit")
+    except BaseException:
+        connection.execute("rollback")
+        raise
+    if path is not None and version == 0:
+        _mark(path)
+        logger.warning("outlast: created a new store at %s", path)
+
+
+def _mark(path: str) -> None:
+    with open(path + ".lock", "r+b") as side:
+        side.write(_MARK)
+
+
+def _check_schema(connection: apsw.Connection, path: str | None, texts: list[str]) -> int:
+    """Return the schema's version (0: none yet), or raise ConfigError saying what to do."""
+    if not connection.execute("select count(*) from sqlite_schema where name = 'meta'").get:
+        return 0
+    facts = dict(connection.execute("select name, content from meta").fetchall())
+    version = int(facts.get("schema", "0"))
+    if version > len(texts):
+        raise ConfigError(
+            f"{path} was written by a newer outlast (schema {version}, this one knows {len(texts)}); "
+            "upgrade outlast: pip install --upgrade outlast"
+        )
+    if facts.get("schema_checksum") != _checksum(texts[:version]):
+        raise ConfigError(
+            f"the schema of {path} is not the one outlast made (version {version}); "
+            "it was changed by hand or by a development version: restore a backup, or begin a new store"
+        )
+    return version
+
+
+# --- The lock between processes --------------------------------------------------------------------------
+
+
+class FileLock:
+    """An exclusive `flock` on a side file; waiting is in the order of asking, and bounded."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path + ".lock"
+        self._descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o666)
+
+    @contextmanager
+    def held(self, seconds: float) -> Iterator[None]:
+        """Hold the lock; raises BackendError when it was not to be had within `seconds`."""
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._wait(seconds)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait in the kernel's queue, in a thread: a blocking flock has no time limit of its own."""
+        descriptor, got, settled = self._descriptor, threading.Event(), threading.Lock()
+        given_up = False
+
+        def wait() -> None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with settled:
+                if given_up:
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
+                else:
+                    got.set()
+
+        threading.Thread(target=wait, name="outlast-lock", daemon=True).start()
+        if got.wait(seconds):
+            return
+        with settled:
+            if got.is_set():
+                return
+            given_up = True
+        self._descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o666)  # the old one is the thread's now
+        raise BackendError(
+            f"another process has held {self.path} for {seconds:.0f} s; is one stopped, or in a debugger? "
+            "see `outlast doctor`"
+        )
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+# --- What is wrong, in words -----------------------------------------------------------------------------
+
+
+def explain(
+    error: apsw.Error, path: str | None, outcome: Literal["failed", "unknown"] = "failed"
+) -> BackendError | ConfigError:
+    """Return a SQLite error as one that says what to do."""
+    where = path or "the store"
+    match error:
+        case apsw.CorruptError() | apsw.NotADBError():
+            text = f"{where} is damaged ({error}); copy the files away, see `outlast doctor`, restore a backup"
+        case apsw.FullError():
+            text = f"the disk that holds {where} is full; free some space and try again"
+        case apsw.BusyError() | apsw.LockedError():
+            text = f"another program keeps {where} locked ({error}); end it, then try again"
+        case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
+            return ConfigError(f"cannot open {where} for writing ({error}); check its owner, its mode and its folder's")
+        case _:
+            text = f"SQLite failed on {where}: {error}"
+    return BackendError(text, outcome)
+
+
+def inspect(connection: apsw.Connection, path: str | None, deep: bool, now: int) -> Inspected:
+    """Say what `outlast doctor` needs to know about this file; `deep` reads every page."""
+    count = "select (select count(*) from scope), (select count(*) from entry where value is not null),"
+    count += " (select count(*) from entry where expires_at <= ?), (select count(*) from history)"
+    scopes, entries, unswept, past = connection.execute(count, (now,)).get
+    facts = {
+        "backend": f"SQLite {apsw.sqlite_lib_version()} (apsw {apsw.apsw_version()})",
+        "file": path or ":memory:",
+        "bytes": str(_size(path)),
+        "write-ahead log bytes": str(_size(path and path + "-wal")),
+        "schema version": str(len(steps())),
+        "scopes": str(scopes),
+        "entries": str(entries),
+        "expired, not yet swept": str(unswept),
+        "past versions": str(past),
+    }
+    problems: list[str] = []
+    if deep:
+        found = [row[0] for row in connection.execute("pragma integrity_check(20)").fetchall()]
+        problems = [f"the file is damaged: {line}" for line in found if line != "ok"]
+    return Inspected(tuple(facts.items()), tuple(problems))
+
+
+def _size(path: str | None) -> int:
+    with suppress(OSError):
+        return os.path.getsize(path) if path else 0
+    return 0

@@ -1,0 +1,87 @@
+"""Frees what is gone: expired entries with their history, old tombstones, and scopes nobody needs any more.
+
+Scopes carry `sweep_at`, a moment not later than their first work for the sweeper, so that writers
+need no index over all entries; a visit recomputes it.
+"""
+
+from __future__ import annotations
+
+from ..requests import FoundRow, Sweep, Swept
+from .sql import SCOPE_GRACE, StateSQL, read_found
+
+__all__ = ["oldest_due", "sweep"]
+
+
+def oldest_due(sql: StateSQL) -> int | None:
+    """Return the earliest moment a scope may need sweeping, None when none ever will."""
+    found = sql.execute("select min(sweep_at) from scope where sweep_at is not null", ())
+    return found[0][0] if found else None
+
+
+def sweep(sql: StateSQL, request: Sweep, now: int) -> Swept:
+    """Free at most one batch, oldest first; `more` says that another batch would find something."""
+    cutoff = now - request.older_than
+    if request.dry_run:
+        return _would_sweep(sql, request, cutoff)
+    due = sql.execute(
+        f"select id, changed_at, dag_id is null from scope where sweep_at <= ? order by sweep_at, id limit ?{sql.skip}",
+        (cutoff, request.limit + 1),
+    )
+    entries = scopes = 0
+    for visited, (scope_id, changed_at, is_asset) in enumerate(due):
+        room = request.limit - entries - scopes
+        if room <= 0:
+            return Swept(entries, scopes, more=True)
+        entries += _free_entries(sql, scope_id, room, cutoff)
+        scopes += _settle(sql, scope_id, SCOPE_GRACE + changed_at, bool(is_asset), cutoff)
+        if visited == request.limit - 1:
+            break
+    return Swept(entries, scopes, more=len(due) > request.limit or entries + scopes >= request.limit)
+
+
+def _free_entries(sql: StateSQL, scope_id: int, room: int, cutoff: int) -> int:
+    """Delete expired rows and old tombstones of one scope, at most `room`; return how many."""
+    gone = sql.execute(
+        "select name, revision from entry where scope_id = ? and (expires_at <= ? or value is null and updated_at <= ?"
+        " and not exists (select 1 from history where history.scope_id = entry.scope_id and history.name = entry.name))"
+        " order by name limit ?",
+        (scope_id, cutoff, cutoff - sql.feed_span, room),
+    )
+    for name, _ in gone:
+        sql.execute("delete from entry where scope_id = ? and name = ?", (scope_id, name))
+        sql.execute("delete from history where scope_id = ? and name = ?", (scope_id, name))
+    if gone:
+        floor = max(revision for _, revision in gone)
+        sql.execute("update scope set floor = ? where id = ? and floor < ?", (floor, scope_id, floor))
+    return len(gone)
+
+
+def _settle(sql: StateSQL, scope_id: int, drop_at: int, is_asset: bool, cutoff: int) -> int:
+    """Work out when a visited scope is due again, or drop it; return 1 if it was dropped."""
+    count, expires_at, deleted_at = sql.execute(
+        "select count(*), min(expires_at), min(case when value is null and updated_at > ? then updated_at end)"
+        " from entry where scope_id = ?",
+        (cutoff - sql.feed_span, scope_id),
+    )[0]
+    kept = is_asset or sql.in_use(scope_id)
+    if count == 0 and not kept and drop_at <= cutoff:
+        sql.drop_scope(scope_id)
+        return 1
+    due = [expires_at, None if deleted_at is None else deleted_at + sql.feed_span]
+    if count == 0 and not kept:
+        due.append(drop_at)
+    sweep_at = min((moment for moment in due if moment is not None), default=None)
+    sql.execute("update scope set sweep_at = ? where id = ?", (sweep_at, scope_id))
+    return 0
+
+
+def _would_sweep(sql: StateSQL, request: Sweep, cutoff: int) -> Swept:
+    scope_id, name = request.after or (0, "")
+    found = sql.execute(
+        f"select {sql.FOUND_COLUMNS} from entry join scope on scope.id = scope_id where (scope_id, name) > (?, ?)"
+        " and sweep_at <= ? and value is not null and expires_at <= ? order by scope_id, name limit ?",
+        (scope_id, name, cutoff, cutoff, request.limit),
+    )
+    rows: tuple[FoundRow, ...] = tuple(read_found(row) for row in found)
+    last = (rows[-1].scope_id, rows[-1].row.name) if len(rows) == request.limit else None
+    return Swept(len(rows), 0, more=last is not None, rows=rows, after=last)

@@ -1,0 +1,278 @@
+"""The closed set of questions a backend answers about state, and the operations a commit is made of.
+
+A backend has one method, `send(request)`, and its awaiting twin. Everything the public verbs do is
+said in these requests, so a new verb touches the store module only. Values travel as canonical JSON
+text; times are microseconds since the epoch. What the runner asks is in `run_requests`.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from .values import Cursor, Scope, ScopeInfo, TaskScope, Writer
+
+LIBRARY = Writer()
+
+
+class Fence(msgspec.Struct, frozen=True):
+    """Who is asking: one attempt of one task scope; `scope_id` tells a re-created scope from the first."""
+
+    scope: TaskScope
+    attempt: int
+    scope_id: int
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One entry as stored; `text` is None for a deleted one, which stays for a while as a tombstone.
+
+    `version` counts the writes of this key; `kept` is an upper bound for the bytes its history holds.
+    """
+
+    name: str
+    text: str | None
+    revision: int
+    updated_at: int
+    expires_at: int | None
+    writer: Writer
+    version: int = 1
+    kept: int = 0
+
+
+# --- Operations: what a commit does to one scope ---------------------------------------------------
+
+
+class Put(msgspec.Struct, frozen=True, tag="put"):
+    """Write a value. With `keep_expiry` a live entry keeps its own; `expires_at` is then for an absent one."""
+
+    name: str
+    text: str
+    expires_at: int | None
+    keep_expiry: bool = False
+
+
+class PutDefault(msgspec.Struct, frozen=True, tag="put_default"):
+    """Write a value only where there is none; answers what is stored afterwards."""
+
+    name: str
+    text: str
+    expires_at: int | None
+
+
+class Increment(msgspec.Struct, frozen=True, tag="increment"):
+    """Add to an integer, absent counting as 0; answers the sum."""
+
+    name: str
+    by: int
+    expires_at: int | None
+    keep_expiry: bool = True
+
+
+class Remove(msgspec.Struct, frozen=True, tag="remove"):
+    """Delete one key; nothing happens when it is absent."""
+
+    name: str
+
+
+class RemoveAll(msgspec.Struct, frozen=True, tag="remove_all"):
+    """Delete every key of the scope; `history=True` erases their history as well, at once."""
+
+    history: bool = False
+
+
+class Check(msgspec.Struct, frozen=True, tag="check"):
+    """Go on only if the key is at this revision (None: absent); otherwise the commit is a Conflict."""
+
+    name: str
+    revision: int | None
+
+
+class CheckPrefix(msgspec.Struct, frozen=True, tag="check_prefix"):
+    """Go on only if exactly these keys, at these revisions, begin with the prefix ("": all keys)."""
+
+    prefix: str
+    found: tuple[tuple[str, int], ...]
+
+
+Operation: TypeAlias = Put | PutDefault | Increment | Remove | RemoveAll | Check | CheckPrefix
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What a commit does to one scope, in order."""
+
+    scope: Scope
+    operations: tuple[Operation, ...]
+
+
+# --- Requests and their replies ----------------------------------------------------------------------
+
+
+class Open(msgspec.Struct, frozen=True, tag="open"):
+    """Begin an attempt: raise the scope's fence to its number (None: the stored one + 1), creating the scope."""
+
+    scope: TaskScope
+    attempt: int | None
+
+
+class Opened(msgspec.Struct, frozen=True, tag="opened"):
+    attempt: int
+    scope_id: int
+
+
+class Read(msgspec.Struct, frozen=True, tag="read"):
+    """Read keys by name, or (names=None) those that begin with `prefix`, in code-point order.
+
+    `after` and `limit` page through a long list; `texts=False` leaves the values out.
+    """
+
+    scope: Scope
+    names: tuple[str, ...] | None
+    prefix: str = ""
+    fence: Fence | None = None
+    after: str | None = None
+    limit: int | None = None
+    texts: bool = True
+
+
+class Found(msgspec.Struct, frozen=True, tag="found"):
+    """Live rows in code-point order; `scope_id` is 0 when there is no such scope."""
+
+    scope_id: int
+    revision: int
+    rows: tuple[Row, ...]
+
+
+class Commit(msgspec.Struct, frozen=True, tag="commit"):
+    """Change one or more scopes, all or nothing.
+
+    `sent_at` is the writer's own time, for the correction of a skewed clock; `commit_id` lets a lost
+    reply be asked for again. `create=False` (the public REST API) refuses a scope that does not exist.
+    """
+
+    parts: tuple[Part, ...]
+    fence: Fence | None = None
+    writer: Writer = LIBRARY
+    sent_at: int = 0
+    commit_id: str | None = None
+    create: bool = True
+
+
+class Receipt(msgspec.Struct, frozen=True, tag="receipt"):
+    """What became of a commit: a part's scope with its revision now, and each operation's row (if any) after it."""
+
+    revisions: tuple[int, ...]
+    rows: tuple[tuple[Row | None, ...], ...]
+
+
+class History(msgspec.Struct, frozen=True, tag="history"):
+    """Ask for a key's kept versions, newest first, the present one included."""
+
+    scope: Scope
+    name: str
+    fence: Fence | None = None
+
+
+class Versions(msgspec.Struct, frozen=True, tag="versions"):
+    rows: tuple[Row, ...]
+
+
+class Changes(msgspec.Struct, frozen=True, tag="changes"):
+    """Ask what changed in a scope since a cursor (None: everything there is)."""
+
+    scope: Scope
+    cursor: Cursor | None
+    fence: Fence | None = None
+
+
+class Changed(msgspec.Struct, frozen=True, tag="changed"):
+    """Rows changed since, tombstones included, by revision; with `reset` all live rows instead."""
+
+    cursor: Cursor
+    reset: bool
+    rows: tuple[Row, ...]
+
+
+class Find(msgspec.Struct, frozen=True, tag="find"):
+    """Page through live rows across scopes by (scope id, name); ids given must match exactly."""
+
+    dag_id: str | None = None
+    run_id: str | None = None
+    task_id: str | None = None
+    assets: bool = False
+    after: tuple[int, str] | None = None
+    limit: int = 1000
+
+
+class FoundRow(msgspec.Struct, frozen=True):
+    scope_id: int
+    scope: Scope
+    row: Row
+
+
+class FindPage(msgspec.Struct, frozen=True, tag="find_page"):
+    """One page; `after` is where the next one begins, None at the end."""
+
+    rows: tuple[FoundRow, ...]
+    after: tuple[int, str] | None
+
+
+class ListScopes(msgspec.Struct, frozen=True, tag="list_scopes"):
+    """Page through scopes by id; `assets` chooses asset scopes instead of task scopes."""
+
+    dag_id: str | None = None
+    run_id: str | None = None
+    task_id: str | None = None
+    assets: bool = False
+    after: int = 0
+    limit: int = 1000
+
+
+class ScopePage(msgspec.Struct, frozen=True, tag="scope_page"):
+    scopes: tuple[ScopeInfo, ...]
+    after: int | None
+
+
+class Sweep(msgspec.Struct, frozen=True, tag="sweep"):
+    """Free the space of at most `limit` expired entries (and due tombstones and forgotten scopes).
+
+    `older_than` (microseconds) leaves alone what expired more recently; `dry_run` only says what would go.
+    """
+
+    limit: int
+    older_than: int = 0
+    dry_run: bool = False
+    after: tuple[int, str] | None = None
+
+
+class Swept(msgspec.Struct, frozen=True, tag="swept"):
+    """What one batch freed; `more` says another batch would find something. `rows` only with dry_run."""
+
+    entries: int
+    scopes: int
+    more: bool
+    rows: tuple[FoundRow, ...] = ()
+    after: tuple[int, str] | None = None
+
+
+class Inspect(msgspec.Struct, frozen=True, tag="inspect"):
+    """Ask a backend about itself; `deep` also checks the integrity of what is stored (may take long)."""
+
+    deep: bool = False
+
+
+class Inspected(msgspec.Struct, frozen=True, tag="inspected"):
+    """Facts for `outlast doctor`: (name, value) pairs, and problems, each a sentence with what to do."""
+
+    facts: tuple[tuple[str, str], ...]
+    problems: tuple[str, ...]
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """Not a question: a plan asks its driver to wait this many seconds, blocking or awaiting."""
+
+    seconds: float
+
+
+Request: TypeAlias = Open | Read | Commit | History | Changes | Find | ListScopes | Sweep | Inspect
+Reply: TypeAlias = Opened | Found | Receipt | Versions | Changed | FindPage | ScopePage | Swept | Inspected

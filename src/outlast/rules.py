@@ -1,0 +1,198 @@
+"""What a commit means: compare-and-set, increment, put-if-absent, expiry, history, the new revision. Pure.
+
+A database locks, loads and saves; this module decides, so that no two of them can disagree. A row
+whose `expires_at` has come counts as absent, and its history with it (contract 3.3, 4.8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from .errors import Conflict, InvalidValue, StaleAttempt
+from .requests import (
+    Check,
+    CheckPrefix,
+    Fence,
+    Increment,
+    Operation,
+    Put,
+    PutDefault,
+    Remove,
+    RemoveAll,
+    Row,
+)
+from .values import MAX_DIGITS, Scope, Writer
+
+__all__ = ["Decision", "alive", "check_fence", "decide", "expired", "local", "size_of", "touches"]
+
+_BOUND = 10**MAX_DIGITS
+
+
+class Decision(msgspec.Struct):
+    """What to save: rows by name, the past rows to remember, the names whose history must go, each result."""
+
+    revision: int
+    rows: dict[str, Row]
+    past: list[Row]
+    forget: list[str]
+    results: tuple[Row | None, ...]
+
+
+def expired(row: Row, now: int) -> bool:
+    """Say whether a row, live or a tombstone, is gone at `now`: at its very microsecond it is."""
+    return row.expires_at is not None and row.expires_at <= now
+
+
+def alive(row: Row | None, now: int) -> Row | None:
+    """Return the row if a reader at `now` may see it."""
+    return row if row is not None and row.text is not None and not expired(row, now) else None
+
+
+def check_fence(fence: Fence, scope_id: int | None, newest: int) -> None:
+    """Refuse an attempt when its scope is gone or a newer attempt has opened it (contract 5.1)."""
+    if scope_id != fence.scope_id:
+        raise StaleAttempt(f"{fence.scope} was deleted after attempt {fence.attempt} began; this attempt must stop")
+    if newest != fence.attempt:
+        raise StaleAttempt(f"attempt {fence.attempt} of {fence.scope} was superseded by attempt {newest}; it must stop")
+
+
+def size_of(text: str | None) -> int:
+    """Return the bytes a stored text takes in UTF-8."""
+    return 0 if text is None else len(text) if text.isascii() else len(text.encode())
+
+
+def touches(operations: Iterable[Operation]) -> tuple[set[str], str | None]:
+    """Return the names a commit must load, and the prefix of names to load as well (None: no prefix)."""
+    names: set[str] = set()
+    prefix: str | None = None
+    for operation in operations:
+        match operation:
+            case RemoveAll():
+                prefix = ""
+            case CheckPrefix():
+                prefix = operation.prefix if prefix in (None, operation.prefix) else ""
+            case _:
+                names.add(operation.name)
+    return names, prefix
+
+
+def decide(
+    operations: Iterable[Operation], current: Mapping[str, Row], revision: int, now: int, writer: Writer
+) -> Decision:
+    """Decide one commit on one scope from its loaded rows; raises Conflict or InvalidValue and changes nothing.
+
+    `current` holds every stored row the operations touch, tombstones and expired ones included;
+    `revision` is the scope's before the commit.
+    """
+    work = _Work(current, revision + 1, now, writer)
+    results = tuple([work.apply(operation) for operation in operations])
+    return work.decision(revision, results)
+
+
+class _Work:
+    """A commit in the making: the rows as they would be."""
+
+    def __init__(self, current: Mapping[str, Row], revision: int, now: int, writer: Writer) -> None:
+        self.current, self.revision, self.now, self.writer = current, revision, now, writer
+        self.new: dict[str, Row] = {}
+        self.erased: list[str] = []
+
+    def get(self, name: str) -> Row | None:
+        return alive(self.new.get(name) or self.current.get(name), self.now)
+
+    def apply(self, operation: Operation) -> Row | None:
+        match operation:
+            case Put():
+                return self.put(operation.name, operation.text, self.expiry(operation))
+            case PutDefault():
+                stored = self.get(operation.name)
+                return stored or self.put(operation.name, operation.text, operation.expires_at)
+            case Increment():
+                return self.increment(operation)
+            case Remove():
+                return self.remove(operation.name)
+            case RemoveAll():
+                return self.remove_all(operation.history)
+            case Check():
+                return self.check(operation)
+            case CheckPrefix():
+                return self.check_prefix(operation)
+
+    def expiry(self, operation: Put | Increment) -> int | None:
+        stored = self.get(operation.name) if operation.keep_expiry else None
+        return operation.expires_at if stored is None else stored.expires_at
+
+    def put(self, name: str, text: str | None, expires_at: int | None) -> Row:
+        before = self.current.get(name)
+        version, kept = 1, 0
+        if before is not None and not expired(before, self.now):
+            version, kept = before.version + 1, before.kept + size_of(before.text)
+        row = Row(name, text, self.revision, self.now, expires_at, self.writer, version, kept)
+        self.new[name] = row
+        return row
+
+    def increment(self, operation: Increment) -> Row:
+        stored = self.get(operation.name)
+        number = 0 if stored is None else _integer(stored)
+        total = number + operation.by
+        if abs(total) >= _BOUND:
+            raise InvalidValue(f"{operation.name!r} would have more than {MAX_DIGITS:,} digits; store it as a str")
+        return self.put(operation.name, str(total), self.expiry(operation))
+
+    def remove(self, name: str) -> Row | None:
+        stored = self.get(name)
+        if stored is not None:
+            self.put(name, None, stored.expires_at)
+        return stored
+
+    def remove_all(self, history: bool) -> None:
+        for name in sorted({*self.current, *self.new}):
+            self.remove(name)
+        if history:
+            self.erased = sorted(self.current)
+
+    def check(self, operation: Check) -> Row | None:
+        stored = self.get(operation.name)
+        if (stored.revision if stored else None) != operation.revision:
+            raise Conflict(_mismatch(operation.name, operation.revision, stored), stored)  # type: ignore[arg-type]
+        return stored
+
+    def check_prefix(self, operation: CheckPrefix) -> None:
+        found = {name for name in self.current if name.startswith(operation.prefix)}
+        present = tuple((row.name, row.revision) for name in sorted(found) if (row := self.get(name)))
+        if present != operation.found:
+            raise Conflict(f"keys beginning with {operation.prefix!r} changed since they were read; read them again")
+
+    def decision(self, revision: int, results: tuple[Row | None, ...]) -> Decision:
+        live = {name: alive(self.current.get(name), self.now) for name in self.new}
+        rows = {name: row for name, row in self.new.items() if row.text is not None or live[name] is not None}
+        forget = self.erased + [
+            name for name in rows if (before := self.current.get(name)) and expired(before, self.now)
+        ]
+        gone = set(forget)
+        past = [self.current[name] for name in rows if name in self.current and name not in gone]
+        for name in self.erased:
+            if name in rows:
+                rows[name] = msgspec.structs.replace(rows[name], version=1, kept=0)
+        return Decision(revision + bool(rows), rows, past, forget, results)
+
+
+def _integer(row: Row) -> int:
+    text = row.text or ""
+    if not text.removeprefix("-").isdecimal():
+        kind = {'"': "str", "[": "list", "{": "dict", "t": "bool", "f": "bool"}.get(text[:1], "float")
+        raise InvalidValue(f"{row.name!r} holds a {kind}, not an int; increment works on int values only")
+    return int(text)
+
+
+def _mismatch(name: str, wanted: int | None, stored: Row | None) -> str:
+    expected = "absent" if wanted is None else f"at revision {wanted}"
+    actual = f"at revision {stored.revision}" if stored else "absent"
+    return f"{name!r} was expected {expected} but is {actual}; read it again and decide anew"
+
+
+def local(writer: Writer, scope: Scope) -> Writer:
+    """Return a writer as stored in a scope: the task that wrote is left out where it is the scope itself."""
+    return Writer(writer.kind, writer.attempt, writer.name) if writer.scope == scope else writer

@@ -1,0 +1,88 @@
+"""The suite's stage: every test on every backend, blocking and awaiting.
+
+A backend joins by adding its home to `support.homes.HOMES`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.clock import Clock
+from support.homes import HOMES, Home, settings
+from support.verbs import Verbs
+
+
+@pytest.fixture(params=["blocking", "awaiting"])
+def mode(request: pytest.FixtureRequest) -> str:
+    """The colour the verbs are called in."""
+    return str(request.param)
+
+
+@pytest.fixture(params=list(HOMES))
+def home(request: pytest.FixtureRequest) -> Iterator[Home]:
+    """A place for a store, empty, in a memory file system where there is one."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(prefix="outlast-", dir=memory if memory.is_dir() else None) as folder:
+        yield HOMES[request.param](Path(folder))
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The time, which moves when the test says so."""
+    return Clock()
+
+
+@pytest.fixture(scope="session")
+def loop() -> Iterator[asyncio.Runner]:
+    """One event loop for all awaiting tests."""
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+class World:
+    """Opens stores on one home, with one clock, in one colour."""
+
+    def __init__(self, home: Home, clock: Clock, runner: asyncio.Runner | None) -> None:
+        self.home, self.clock, self.runner = home, clock, runner
+        self.opened: list[Verbs] = []
+
+    def open(self, **state_store: Any) -> Verbs:
+        """Open the store (once more, maybe with other settings)."""
+        store = Verbs(self.home.open(settings(**state_store), self.clock), self.runner)
+        self.opened.append(store)
+        return store
+
+    def close(self) -> None:
+        for store in self.opened:
+            store.close()
+
+
+@pytest.fixture
+def world(home: Home, clock: Clock, mode: str, loop: asyncio.Runner) -> Iterator[World]:
+    """Where stores are opened."""
+    world = World(home, clock, loop if mode == "awaiting" else None)
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def store(world: World) -> Verbs:
+    """An open store, empty."""
+    return world.open()
+
+
+@pytest.fixture
+def state(store: Verbs) -> Verbs:
+    """An unfenced task's state."""
+    return store.task("dag/run/task")
+
+
+@pytest.fixture(params=["task", "asset"])
+def either(request: pytest.FixtureRequest, store: Verbs) -> Verbs:
+    """The state of a task, and that of an asset: what holds for both."""
+    return store.task("dag/run/task") if request.param == "task" else store.asset("table")
