@@ -27,7 +27,7 @@ class Setting(NamedTuple):
 
 
 class Round(NamedTuple):
-    """One round's microseconds a call, by the clock and of this process's CPU (the kernel's part included)."""
+    """What one round took, by the clock and of CPU (the kernel's part included)."""
 
     wall: float
     cpu: float
@@ -71,7 +71,10 @@ def spread(values: Iterable[float]) -> Spread:
 
 
 def in_turn(contenders: Sequence[Contender], calls: int, rounds: int) -> list[tuple[Round, ...]]:
-    """Let contenders take turns, after one round that does not count; each round begins with another one."""
+    """Let contenders take turns and return each round's microseconds a call.
+
+    A first round does not count; each later one begins with another contender.
+    """
     for contender in contenders:
         contender(calls)
     taken = []

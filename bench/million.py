@@ -10,7 +10,7 @@ from measure import Contender, Line, Setting, Spread, Target, in_turn, spread
 from stores import connect, numbers
 
 import outlast
-from outlast import TaskScope
+from outlast import JsonValue, TaskScope
 
 NAMES = (
     "attempts",
@@ -56,7 +56,8 @@ def _scope(number: int) -> TaskScope:
     """Return one of the scopes that twenty DAGs of fifty tasks leave behind, one run after the other."""
     run, task = divmod(number, 1000)
     day, month = run % 28 + 1, run // 28 + 1
-    return TaskScope(f"dag_{task % 20:02}", f"scheduled__2026-{month:02}-{day:02}T00:00:00+00:00", f"task_{task // 20:02}")
+    run_id = f"scheduled__2026-{month:02}-{day:02}T00:00:00+00:00"
+    return TaskScope(f"dag_{task % 20:02}", run_id, f"task_{task // 20:02}")
 
 
 def _fill(path: Path, scopes: int, setting: Setting) -> None:
@@ -68,7 +69,7 @@ def _fill(path: Path, scopes: int, setting: Setting) -> None:
             store.task(_scope(number)).set_many({name: _value(next(numbers)) for name in NAMES})
 
 
-def _value(number: int) -> dict[str, int]:
+def _value(number: int) -> JsonValue:
     return {"page": number, "rows": number * 100}
 
 

@@ -15,7 +15,7 @@ from stores import connect, numbers, value
 from outlast.values import system_clock
 
 WRITERS = 4
-ROWS_A_SCOPE = 100
+ROWS_A_SCOPE = 10
 _HOUR = 3600 * 1_000_000
 
 _new = multiprocessing.get_context("spawn")
@@ -99,7 +99,8 @@ def _fill_expired(path: Path, rows: int, setting: Setting) -> None:
     then = system_clock() - 2 * _HOUR
     with connect(path, clock=lambda: then, durability="process") as store:
         for number in range(rows // ROWS_A_SCOPE):
-            setting.progress(f"sweep: {number * ROWS_A_SCOPE:,} of {rows:,} rows")
+            if number % 1000 == 0:
+                setting.progress(f"sweep: {number * ROWS_A_SCOPE:,} of {rows:,} rows")
             state = store.task(dag_id="nightly", run_id="2026-11-29", task_id="load", map_index=number)
             values = {f"key-{place:03}": value(next(numbers)) for place in range(ROWS_A_SCOPE)}
             state.set_many(values, retention=timedelta(minutes=90))

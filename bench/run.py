@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description="Measure outlast against apsw alone on this machine; docs/benchmarks.md says what each figure means."
+        description="Measure outlast beside apsw alone on this machine; docs/benchmarks.md says what the figures mean."
     )
     parser.add_argument("--only", metavar="NAME", action="append", choices=FIGURES, help=f"one of {', '.join(FIGURES)}")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, and a tenth of the rows")

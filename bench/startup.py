@@ -8,45 +8,61 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from measure import Line, Round, Setting, Target, spread
+
 import outlast
-from measure import Line, Setting, Target, spread
 
-
-class Start(NamedTuple):
-    """A program to start, and how many milliseconds more than a bare interpreter it may take (None: no target)."""
-
-    what: str
-    code: str
-    allowed: float | None
-
-
-#: A figure is added here; the time of a process is counted until it has ended.
-STARTS = [
-    Start("import outlast", "import outlast", 80),
-    Start("import outlast, then name outlast.connect", "import outlast; outlast.connect", 80),
-]
+#: A program that writes `time.time_ns()` to the file this variable names is timed until then, not until its end.
+MARK = "OUTLAST_BENCH_MARK"
 
 #: Isolated, an interpreter sees no PYTHONPATH: it is told where this one has found outlast.
 _FIND = f"import sys; sys.path.insert(0, {str(Path(outlast.__file__).parent.parent)!r}); "
 
 
+class Start(NamedTuple):
+    """A program (arguments of the interpreter) and how many milliseconds more than a bare one it may take."""
+
+    what: str
+    arguments: list[str]
+    allowed: float
+
+
+def _starts(folder: Path) -> list[Start]:
+    """Return the programs to start; a figure is added here, and `folder` holds the files it needs."""
+    return [
+        Start("import outlast", _isolated("import outlast"), 80),
+        Start("import outlast and use outlast.connect", _isolated("import outlast; outlast.connect"), 80),
+    ]
+
+
 def starting(setting: Setting) -> list[Line]:
     """Measure each program's time above the interpreter's own."""
     lines = []
-    for start in STARTS:
-        pairs = [(_run(start.code), _run("pass")) for _ in range(6 if setting.quick else 16)][1:]
-        target = None if start.allowed is None else Target("≤", start.allowed)
-        lines.append(Line(start.what, spread(ours[0] - bare[0] for ours, bare in pairs), "ms", target))
-        lines.append(Line(f"{start.what}: CPU", spread(ours[1] - bare[1] for ours, bare in pairs), "ms"))
+    bare = _isolated("pass")
+    for start in _starts(setting.folder):
+        pairs = [
+            (_run(start.arguments, setting.folder), _run(bare, setting.folder))
+            for _ in range(6 if setting.quick else 16)
+        ][1:]
+        wall = spread(ours.wall - plain.wall for ours, plain in pairs)
+        cpu = spread(ours.cpu - plain.cpu for ours, plain in pairs)
+        lines.append(Line(start.what, wall, "ms", Target("≤", start.allowed)))
+        lines.append(Line(f"{start.what}: CPU", cpu, "ms"))
     return lines
 
 
-def _run(code: str) -> tuple[float, float]:
+def _isolated(code: str) -> list[str]:
+    return ["-I", "-c", _FIND + code]
+
+
+def _run(arguments: list[str], folder: Path) -> Round:
     """Return the milliseconds a program takes, by the clock and of CPU."""
-    began = time.perf_counter()
-    process = os.posix_spawn(sys.executable, [sys.executable, "-I", "-c", _FIND + code], os.environ)
+    mark = folder / "mark"
+    mark.unlink(missing_ok=True)
+    began = time.time_ns()
+    process = os.posix_spawn(sys.executable, [sys.executable, *arguments], os.environ | {MARK: str(mark)})
     _, status, used = os.wait4(process, 0)
-    wall = time.perf_counter() - began
+    ended = int(mark.read_text()) if mark.exists() else time.time_ns()
     if status != 0:
-        raise SystemExit(f"this program failed: {code}")
-    return wall * 1000, (used.ru_utime + used.ru_stime) * 1000
+        raise SystemExit(f"this program failed: {' '.join(arguments)}")
+    return Round((ended - began) / 1e6, (used.ru_utime + used.ru_stime) * 1000)

@@ -9,6 +9,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .dags.context import get_current_context as get_current_context
+    from .dags.graph import DAG as DAG
+    from .dags.graph import dag as dag
+    from .dags.links import chain as chain
+    from .dags.operators import BaseOperator as BaseOperator
+    from .dags.operators import task as task
     from .errors import BackendError as BackendError
     from .errors import ConfigError as ConfigError
     from .errors import Conflict as Conflict
@@ -37,6 +43,10 @@ if TYPE_CHECKING:
     from .values import Writer as Writer
 
 _HOMES = {
+    "dags.context": "get_current_context",
+    "dags.graph": "DAG dag",
+    "dags.links": "chain",
+    "dags.operators": "BaseOperator task",
     "errors": "BackendError ConfigError Conflict DagError InvalidKey InvalidValue NotFound OutlastError StaleAttempt "
     "Unauthorized ValueTooLarge",
     "state": "AssetState TaskState",

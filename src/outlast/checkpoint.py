@@ -7,7 +7,7 @@ For exactly once, write the item's result and the mark in one `transaction()` on
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sized
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import codec
@@ -51,7 +51,7 @@ class Checkpoint(Generic[T]):
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ValueError(f"every is {every!r}; it is how many items one record covers: 1 or more")
         self.state, self.items, self.every = state, items, every
-        self.total = total if total is not None else len(items) if hasattr(items, "__len__") else None
+        self.total = len(items) if total is None and isinstance(items, Sized) else total
         self.marks: _Positions | _Ids = _Positions(check_key(key)) if id is None else _Ids(check_key(key), id)
         self.progress = progress and check_key(progress)
         self.unrecorded = 0
@@ -172,7 +172,7 @@ class _Ids:
 
     def load(self, state: TaskState) -> Plan[None]:
         stored = yield from state._items(self.key + "/")
-        numbered = {int(name.rpartition("/")[2]): value for name, value in stored if name.rpartition("/")[2].isdecimal()}
+        numbered: dict[int, Any] = {int(name.rpartition("/")[2]): value for name, value in stored if name.rpartition("/")[2].isdecimal()}
         self.batches = [list(numbered.get(number, [])) for number in range(max(numbered, default=-1) + 1)]
         self.done = {id for batch in self.batches for id in batch}
 

@@ -154,8 +154,8 @@ def _whole(number: object, what: str, least: int) -> int | None:
 # --- Comparisons on the value ------------------------------------------------------------------------------
 
 _ALLOWED = (
-    'write a path, or a path, one of == != < <= > >= and JSON: $.rows > 100, $.state == "done", '
-    '$.items[0].id != null, $["a b"]'
+    "write a path, or compare one with JSON by == != < <= > >=: "
+    '$.rows > 100, $.state == "done", $.items[0].id != null, $["a b"]'
 )
 _STEP = re.compile(
     r"""\.(?P<name>[^\W\d][\w-]*)|\[\s*(?:(?P<index>-?\d{1,9})|(?P<double>"(?:[^"\\]|\\.)*")|'(?P<single>[^'\\]*)')\s*\]"""

@@ -114,11 +114,13 @@ class _Work:
             case Remove():
                 return self.remove(operation.name)
             case RemoveAll():
-                return self.remove_all(operation.history)
+                self.remove_all(operation.history)
+                return None
             case Check():
                 return self.check(operation)
             case CheckPrefix():
-                return self.check_prefix(operation)
+                self.check_prefix(operation)
+                return None
 
     def expiry(self, operation: Put | Increment) -> int | None:
         stored = self.get(operation.name) if operation.keep_expiry else None

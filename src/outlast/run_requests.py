@@ -173,20 +173,28 @@ class CancelRun(msgspec.Struct, frozen=True, tag="cancel_run"):
 
 
 class DeleteRun(msgspec.Struct, frozen=True, tag="delete_run"):
-    """Remove a run with its state, history and results; refused (Conflict) while it is held and not `force`d."""
+    """Remove a run with its state, history and results; refused (Conflict) while it is held and not `force`d.
+
+    `instead_of` is a holder known to be dead: its lease does not count.
+    """
 
     dag_id: str
     run_id: str
     writer: Writer
     force: bool = False
+    instead_of: ProcessRef | None = None
 
 
 class PruneRuns(msgspec.Struct, frozen=True, tag="prune_runs"):
-    """Remove at most `limit` runs that ended before a moment; `dry_run` only lists them."""
+    """Remove at most `limit` runs that ended before a moment; `dry_run` only lists them.
+
+    With a `writer` it is a person's request, and audited.
+    """
 
     ended_before: int
     limit: int
     dry_run: bool = False
+    writer: Writer | None = None
 
 
 class Pruned(msgspec.Struct, frozen=True, tag="pruned"):
@@ -259,15 +267,15 @@ class Attempts(msgspec.Struct, frozen=True, tag="attempts"):
 class ClearTasks(msgspec.Struct, frozen=True, tag="clear_tasks"):
     """Have task instances run again: counters back to 0, results gone, fence raised; `discard` removes their entries.
 
-    Task instances below them that ended as upstream_failed or skipped are cleared too; all below with `downstream`.
-    `map_indexes=None` means every index; that is refused (Conflict) while one runs, unless `force`d.
+    `tasks` are (task id, map index), None for every index of the task; that is refused (Conflict) while one runs,
+    unless `force`d. Task instances below them that ended as upstream_failed or skipped are cleared too; all below
+    with `downstream`.
     """
 
     dag_id: str
     run_id: str
-    task_ids: tuple[str, ...]
+    tasks: tuple[tuple[str, int | None], ...]
     writer: Writer
-    map_indexes: tuple[int, ...] | None = None
     discard: bool = False
     downstream: bool = False
     force: bool = False
@@ -275,7 +283,11 @@ class ClearTasks(msgspec.Struct, frozen=True, tag="clear_tasks"):
 
 
 class MarkTask(msgspec.Struct, frozen=True, tag="mark_task"):
-    """Set a task instance's state by hand; the fence is raised. `clear_state` as in Report."""
+    """Set a task instance's state by hand; the fence is raised. `clear_state` as in Report.
+
+    A task instance that has ended can be marked success or failed, but not cancelled (Conflict). A run that has
+    ended is paused by it when there is something to run again or its end has to be worked out anew.
+    """
 
     scope: TaskScope
     state: Literal["success", "failed", "cancelled"]
@@ -336,7 +348,11 @@ class AuditRow(msgspec.Struct, frozen=True):
     name: str | None
     before: str | None
     after: str | None
+    dag_id: str | None = None
 
 
 class AuditPage(msgspec.Struct, frozen=True, tag="audit_page"):
+    """One page; `before` is the id the next one begins below, None at the end."""
+
     rows: tuple[AuditRow, ...]
+    before: int | None = None

@@ -238,7 +238,7 @@ class State:
 
     # --- beyond one call ---------------------------------------------------------------------------------------
 
-    def transaction(self) -> Transaction:
+    def transaction(self) -> Transaction[Any]:
         """Begin a transaction: `with state.transaction() as tx:` (or `async with`), then the same verbs on `tx`."""
         from .transaction import Transaction
 

@@ -12,7 +12,7 @@ from . import config as configuration
 from .backends import Backend, open_backend
 from .config import Config
 from .plans import Plan, awaiting, blocking
-from .requests import LIBRARY, Fence, Inspect, Inspected, ListScopes, Open, Opened, ScopePage, Sweep, Swept
+from .requests import LIBRARY, Fence, FoundRow, Inspect, Inspected, ListScopes, Open, Opened, ScopePage, Sweep, Swept
 from .state import AssetState, TaskState
 from .values import Clock, ScopeInfo, TaskScope, Writer, asset_scope, parse_task, system_clock, task_scope
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from .finding import Match
+    from .runs import Runs
 
 __all__ = ["Store", "connect"]
 
@@ -85,6 +86,12 @@ class Store:
         """Return the state of an asset, by name, by URI or by both; unfenced. InvalidKey for a bad name."""
         return AssetState(self.backend, asset_scope(name, uri), self.config, self.clock, writer or LIBRARY)
 
+    def runs_as(self, writer: Writer) -> Runs:
+        """Return the runs of this store, to look at and to steer; what is changed is audited under `writer`."""
+        from .runs import Runs
+
+        return Runs(self.backend, self.config, self.clock, writer)
+
     # --- across scopes ---------------------------------------------------------------------------------------
 
     def _scopes(
@@ -145,7 +152,8 @@ class Store:
     def _sweep(self, *, dry_run: bool = False, progress: Callable[[int], None] | None = None) -> Plan[Swept]:
         """Free the space of what has expired, in batches; with `dry_run` only list it. `progress` is told the sum."""
         limit = self.config.state_store.state_cleanup_batch_size or configuration.DEFAULT_BATCH
-        total, more, after, rows = Swept(0, 0, False), True, None, []
+        total, more, after = Swept(0, 0, False), True, None
+        rows: list[FoundRow] = []
         while more:
             batch: Swept = yield Sweep(limit, dry_run=dry_run, after=after)
             rows += batch.rows

@@ -103,7 +103,8 @@ class View(State):
     def of(self, state: AssetState) -> AssetTransaction: ...
     def of(self, state: TaskState | AssetState) -> TaskTransaction | AssetTransaction:
         """Return another scope's state in the same transaction: `tx.of(asset_state).set("watermark", 7)`."""
-        return self.of_transaction.view(state)
+        view: TaskTransaction | AssetTransaction = self.of_transaction.view(state)
+        return view
 
     def transaction(self) -> Transaction[Any]:
         raise RuntimeError("a transaction is already open; use its verbs, and tx.of(state) for another scope")

@@ -285,7 +285,7 @@ def parse_task(address: str) -> TaskScope:
     """Read a task scope written as one word, `DAG/RUN/TASK` or `DAG/RUN/TASK/INDEX`."""
     parts = address.split("/") if isinstance(address, str) else []
     if len(parts) == 4 and parts[3].removeprefix("-").isdecimal() and parts[3].isascii():
-        return task_scope(*parts[:3], map_index=int(parts[3]))
+        return task_scope(parts[0], parts[1], parts[2], int(parts[3]))
     if len(parts) != 3:
         raise InvalidKey(f"{address!r} is not an address; write DAG/RUN/TASK, or DAG/RUN/TASK/INDEX for a mapped task")
-    return task_scope(*parts)
+    return task_scope(parts[0], parts[1], parts[2])

@@ -9,12 +9,13 @@ import asyncio
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+
 from support.clock import Clock
-from support.homes import HOMES, Home, settings
+from support.homes import HOMES, Home
 from support.verbs import Verbs
+from support.world import World
 
 
 @pytest.fixture(params=["blocking", "awaiting"])
@@ -42,24 +43,6 @@ def loop() -> Iterator[asyncio.Runner]:
     """One event loop for all awaiting tests."""
     with asyncio.Runner() as runner:
         yield runner
-
-
-class World:
-    """Opens stores on one home, with one clock, in one colour."""
-
-    def __init__(self, home: Home, clock: Clock, runner: asyncio.Runner | None) -> None:
-        self.home, self.clock, self.runner = home, clock, runner
-        self.opened: list[Verbs] = []
-
-    def open(self, **state_store: Any) -> Verbs:
-        """Open the store (once more, maybe with other settings)."""
-        store = Verbs(self.home.open(settings(**state_store), self.clock), self.runner)
-        self.opened.append(store)
-        return store
-
-    def close(self) -> None:
-        for store in self.opened:
-            store.close()
 
 
 @pytest.fixture

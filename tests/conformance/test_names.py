@@ -5,17 +5,33 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.verbs import CALLS, Verbs
 
 from outlast import AssetScope, InvalidKey, TaskScope
+from support.verbs import CALLS, Verbs
 
 CONTROLS = [*map(chr, range(0x20)), "\x7f"]
 SURROGATES = ["\ud800", "\udbff", "\udc00", "\udfff"]
 
-GOOD_IDS = ["a", "a b", "...", ".a", "a.", "%2F", "?", "#", "\\", "\x80", "\u2028", "日本", "\U0001d4b3", "\U0010ffff", "x" * 250]
+GOOD_IDS = [
+    "a",
+    "a b",
+    "...",
+    ".a",
+    "a.",
+    "%2F",
+    "?",
+    "#",
+    "\\",
+    "\x80",
+    "\u2028",
+    "日本",
+    "\U0001d4b3",
+    "\U0010ffff",
+    "x" * 250,
+]
 BAD_IDS = {
     "empty": "",
-    "250 characters": "x" * 251,
+    "at most 250": "x" * 251,
     "contains '/'": "a/b",
     "may not be '.'": ".",
     "may not be '..'": "..",
@@ -26,7 +42,22 @@ BAD_IDS = {
     "is a int": 7,
     "is a bytes": b"a",
 }
-GOOD_KEYS = [*GOOD_IDS, "/", "//", "a/b", "a//b", "/a/", " a ", " ", ".../x", "a/.b", "a/..b", "a/b.", "x" * 512, "\U0001f600" * 512]
+GOOD_KEYS = [
+    *GOOD_IDS,
+    "/",
+    "//",
+    "a/b",
+    "a//b",
+    "/a/",
+    " a ",
+    " ",
+    ".../x",
+    "a/.b",
+    "a/..b",
+    "a/b.",
+    "x" * 512,
+    "\U0001f600" * 512,
+]
 BAD_KEYS = {
     "empty": "",
     "at most 512": "x" * 513,
@@ -73,7 +104,9 @@ def test_control_characters_and_lone_surrogates_are_refused_in_ids(store: Verbs,
             store.task(**named(**{place: f"a{character}b"}))
 
 
-@pytest.mark.parametrize("scope", [TaskScope("a/b", "run", "task"), TaskScope("dag", "", "task"), TaskScope("dag", "run", "\n")])
+@pytest.mark.parametrize(
+    "scope", [TaskScope("a/b", "run", "task"), TaskScope("dag", "", "task"), TaskScope("dag", "run", "\n")]
+)
 def test_a_scope_made_by_hand_keeps_the_rules_too(store: Verbs, scope: TaskScope) -> None:
     """Contract 1.3: at every way in."""
     with pytest.raises(InvalidKey):
@@ -97,7 +130,9 @@ def test_an_address_may_be_written_as_one_word(store: Verbs) -> None:
     assert store.task(TaskScope("nightly", "2026-11-29", "ingest", 3)).get("page") == 2
 
 
-@pytest.mark.parametrize("word", ["", "a", "a/b", "a/b/c/d", "a/b/c/1/2", "a//c", "a/b/c/--1", "a/b/c/-2", "a/b/c/" + "9" * 5000])
+@pytest.mark.parametrize(
+    "word", ["", "a", "a/b", "a/b/c/d", "a/b/c/1/2", "a//c", "a/b/c/--1", "a/b/c/-2", "a/b/c/" + "9" * 5000]
+)
 def test_a_word_that_is_no_address_is_refused(store: Verbs, word: str) -> None:
     with pytest.raises(InvalidKey):
         store.task(word)
@@ -168,7 +203,7 @@ def test_neighbours_see_nothing_of_each_other(store: Verbs) -> None:
         TaskScope("a", "b", "c", 1),
         TaskScope("a", "b", "c", 11),
         TaskScope("a", "b", "C"),
-        TaskScope("a", "b", "c "[:1] + "c"),
+        TaskScope("a", "b", "cc"),
         TaskScope("ab", "c", "c"),
         TaskScope("a", "bc", "c"),
         TaskScope("a", "b,c", "c"),
@@ -207,7 +242,11 @@ def test_an_asset_learns_its_other_name(store: Verbs, first: dict[str, str]) -> 
     """Contract 1.2."""
     store.asset(**first).set("watermark", 7)
     store.asset("orders", uri="s3://lake/orders").set("seen", True)
-    assert store.asset("orders").items() == store.asset(uri="s3://lake/orders").items() == [("seen", True), ("watermark", 7)]
+    assert (
+        store.asset("orders").items()
+        == store.asset(uri="s3://lake/orders").items()
+        == [("seen", True), ("watermark", 7)]
+    )
     assert [info.scope for info in store.scopes(assets=True)] == [AssetScope("orders", "s3://lake/orders")]
 
 
@@ -233,7 +272,9 @@ def test_an_asset_with_another_uri_is_not_the_one_of_that_name(store: Verbs) -> 
     assert store.asset("orders").get("watermark") == 7
 
 
-@pytest.mark.parametrize("name", ["x", " x ", ".", "..", "a/../b", "s3://bucket/a b?c#d%", "x" * 1500, "\U0001f600" * 1500])
+@pytest.mark.parametrize(
+    "name", ["x", " x ", ".", "..", "a/../b", "s3://bucket/a b?c#d%", "x" * 1500, "\U0001f600" * 1500]
+)
 def test_good_asset_names_and_uris(store: Verbs, name: str) -> None:
     """Contract 1.3."""
     store.asset(name).set("as", "name")

@@ -35,7 +35,9 @@ class Verbs:
         return functools.partial(self._call, verb) if callable(verb) else verb
 
     def _call(self, verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return self._wrapped(verb(*(argument.real if isinstance(argument, Verbs) else argument for argument in args), **kwargs))
+        return self._wrapped(
+            verb(*(argument.real if isinstance(argument, Verbs) else argument for argument in args), **kwargs)
+        )
 
     def _wrapped(self, result: Any) -> Any:
         match result:

@@ -21,7 +21,7 @@ READS: Final[dict[type, tuple[str, str]]] = {
     requests.Find: ("state", "find"),
     requests.ListScopes: ("state", "scopes"),
     run_requests.GetRun: ("runs", "get"),
-    run_requests.ListRuns: ("runs", "list"),
+    run_requests.ListRuns: ("runs", "list_runs"),
     run_requests.ListAttempts: ("runs", "attempts"),
     run_requests.PullResults: ("runs", "pull"),
     run_requests.ListAudit: ("audit", "list"),

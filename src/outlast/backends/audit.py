@@ -52,7 +52,9 @@ class Audit:
         """Return one page, newest first."""
         where, values = ("", []) if request.dag_id is None else (" and dag_id = ?", [request.dag_id])
         rows = self.execute(
-            f"select id, at, who, action, place, name, old, new from audit where id < ?{where} order by id desc limit ?",
+            f"select id, at, who, action, place, name, old, new, dag_id from audit where id < ?{where}"
+            " order by id desc limit ?",
             (request.before if request.before is not None else 2**62, *values, request.limit),
         )
-        return AuditPage(tuple(AuditRow(*row) for row in rows))
+        last = rows[-1][0] if len(rows) == request.limit else None
+        return AuditPage(tuple(AuditRow(*row) for row in rows), last)

@@ -5,7 +5,7 @@ Each raises the fence first, so that an attempt still running can write nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..errors import Conflict, NotFound
 from ..run_requests import (
@@ -38,30 +38,31 @@ class PeopleSQL:
     def clear(self, request: ClearTasks, now: int) -> Touched:
         """Have task instances run again, and those below them that could not run because of them."""
         detail = self.runs.get(GetRun(request.dag_id, request.run_id), now)
-        chosen = [task for task in detail.tasks if task.scope.task_id in request.task_ids]
-        missing = set(request.task_ids) - {task.scope.task_id for task in chosen}
-        if missing:
-            raise NotFound(f"run {request.dag_id}/{request.run_id} has no task {', '.join(sorted(missing))}")
-        if request.map_indexes is not None:
-            chosen = [task for task in chosen if task.scope.map_index in request.map_indexes]
+        self._refuse_unknown(detail.tasks, request)
+        beneath = below(detail.tasks, [task_id for task_id, _ in request.tasks])
+        chosen = [task for task in detail.tasks if _is_meant(task, request) or _follows(task, beneath, request)]
         self._refuse_running(chosen, request)
-        beneath = below(detail.tasks, request.task_ids)
-        for task in detail.tasks:
-            stuck = request.downstream or task.state in ("upstream_failed", "skipped")
-            if task.scope.task_id in beneath and stuck and task not in chosen:
-                chosen.append(task)
         if not request.dry_run:
             self._clear(chosen, request, now)
             self._reopen(detail.run)
         return self._touched(detail.run, chosen, now)
 
+    def _refuse_unknown(self, tasks: Sequence[TaskRow], request: ClearTasks) -> None:
+        known: set[tuple[str, int | None]] = {(task.scope.task_id, task.scope.map_index) for task in tasks}
+        known |= {(task.scope.task_id, None) for task in tasks}
+        missing = [task_id if index is None else f"{task_id}/{index}" for task_id, index in request.tasks if (task_id, index) not in known]
+        if missing or not request.tasks:
+            run = f"{request.dag_id}/{request.run_id}"
+            raise NotFound(f"run {run} has no task {', '.join(missing)}; `outlast tasks ls {run}` lists those it has")
+
     def _refuse_running(self, chosen: list[TaskRow], request: ClearTasks) -> None:
         """Clearing every index of a mapped task is refused while one runs (contract 6.6)."""
         running = [task for task in chosen if task.state == "running" and task.scope.map_index >= 0]
-        if running and request.map_indexes is None and not (request.force or request.dry_run):
+        unnamed = [task for task in running if (task.scope.task_id, task.scope.map_index) not in request.tasks]
+        if unnamed and not (request.force or request.dry_run):
             raise Conflict(
-                f"{len(running)} of {len(chosen)} mapped instances are running, for instance {running[0].scope}; "
-                "wait for them, name one index, or use force to fence and stop them first"
+                f"{len(unnamed)} mapped task instances are running, for instance {unnamed[0].scope}; "
+                "wait for them, name the indexes meant, or use force to fence and stop them first"
             )
 
     def _clear(self, chosen: Iterable[TaskRow], request: ClearTasks, now: int) -> None:
@@ -75,7 +76,7 @@ class PeopleSQL:
             )
             if request.discard:
                 self.runs.clear_state(task.scope, request.writer, now, history=False)
-            self._record(request.writer, "clear and discard" if request.discard else "clear", task, now)
+            self._record(request.writer, "clear and discard" if request.discard else "clear", task, "waiting", now)
 
     def _fence_out(self, task: TaskRow, why: str, now: int) -> None:
         """Raise the fence above every attempt there was, reserving that number for the next one."""
@@ -98,14 +99,20 @@ class PeopleSQL:
 
     def mark(self, request: MarkTask, now: int) -> Touched:
         """Set a task instance's state by hand; those below that had given up on it wait again."""
+        run = self.runs.run(request.scope.dag_id, request.scope.run_id)
         task = self.runs.task(request.scope)
-        run = self.runs.run(task.scope.dag_id, task.scope.run_id)
+        if request.state == "cancelled" and task.state in ENDED:
+            raise Conflict(
+                f"{task.scope} has already ended ({task.state}); there is nothing to cancel, but it can be marked failed"
+            )
         self._fence_out(task, f"marked {request.state}", now)
         self._end_as(task, request.state, now)
         if request.clear_state and request.state == "success":
             self.runs.clear_state(task.scope, request.writer, now)
-        self._record(request.writer, f"mark {request.state}", task, now)
-        if request.state == "success" and self._free_below(run, task):
+        action = "cancel" if request.state == "cancelled" else f"mark {request.state}"
+        self._record(request.writer, action, task, request.state, now)
+        freed = self._free_below(run, task) if request.state == "success" else 0
+        if freed or run.state in ("success", "failed") and run.state != request.state:
             self._reopen(run)
         return self._touched(run, [task], now)
 
@@ -115,13 +122,20 @@ class PeopleSQL:
         )
 
     def _free_below(self, run: RunRow, task: TaskRow) -> int:
-        """Let tasks wait again that ended as upstream_failed because of one; return how many."""
+        """Let tasks wait again that were given their end because of one, without running; return how many."""
         tasks = self.runs.tasks("run = ?", (run.id,))
         beneath = below(tasks, [task.scope.task_id])
-        stuck = [row for row in tasks if row.scope.task_id in beneath and row.state == "upstream_failed"]
+        stuck = [row for row in tasks if row.scope.task_id in beneath and self._was_resolved(row)]
         for row in stuck:
             self.execute("update task set state = 'waiting', ended_at = null where scope_id = ?", (row.scope_id,))
         return len(stuck)
+
+    def _was_resolved(self, task: TaskRow) -> bool:
+        """Say whether a task instance ended unrun; one that skipped itself had an attempt that says so."""
+        ran = self.execute(
+            "select 1 from attempt where scope_id = ? and number = ? and state = 'skipped'", (task.scope_id, task.attempt)
+        )
+        return task.state == "upstream_failed" or task.state == "skipped" and not ran
 
     def cancel(self, request: CancelRun, now: int) -> Touched:
         """Cancel what has not ended, and the run."""
@@ -134,7 +148,8 @@ class PeopleSQL:
             self._end_as(task, "cancelled", now)
         self.execute("update run set state = 'cancelled', ended_at = ? where id = ?", (now, run.id))
         place = f"{run.dag_id}/{run.run_id}"
-        self.audit.record(now, _who(request.writer), "cancel run", place, dag_id=run.dag_id)
+        before, after = f'"{run.state}"', '"cancelled"'
+        self.audit.record(now, _who(request.writer), "cancel run", place, dag_id=run.dag_id, before=before, after=after)
         return self._touched(run, open_tasks, now)
 
     # --- delete --------------------------------------------------------------------------------------------
@@ -142,14 +157,14 @@ class PeopleSQL:
     def delete(self, request: DeleteRun, now: int) -> Pruned:
         """Remove a run with everything its tasks stored."""
         run = self.runs.run(request.dag_id, request.run_id)
-        if run.holder is not None and run.lease_until > now and not request.force:
+        held = run.holder not in (None, request.instead_of) and run.lease_until > now
+        if run.holder is not None and held and not request.force:
             raise Conflict(
                 f"run {run.dag_id}/{run.run_id} is being run by process {run.holder.pid} on {run.holder.host}; "
                 "stop it or cancel the run first, or use force"
             )
         self._drop(run)
-        place = f"{run.dag_id}/{run.run_id}"
-        self.audit.record(now, _who(request.writer), "delete run", place, dag_id=run.dag_id)
+        self._record_drop(request.writer, "delete run", run, now)
         return Pruned(((run.dag_id, run.run_id),), False)
 
     def _drop(self, run: RunRow) -> None:
@@ -161,6 +176,10 @@ class PeopleSQL:
             self.runs.state.drop_scope(scope_id)
         self.execute("delete from run where id = ?", (run.id,))
 
+    def _record_drop(self, writer: Writer, action: str, run: RunRow, now: int) -> None:
+        place, before = f"{run.dag_id}/{run.run_id}", f'"{run.state}"'
+        self.audit.record(now, _who(writer), action, place, dag_id=run.dag_id, before=before)
+
     def prune(self, request: PruneRuns, now: int) -> Pruned:
         """Remove runs that ended long ago, oldest first, at most one batch."""
         rows = self.execute(
@@ -170,7 +189,10 @@ class PeopleSQL:
         )
         if not request.dry_run:
             for dag_id, run_id in rows:
-                self._drop(self.runs.run(dag_id, run_id))
+                run = self.runs.run(dag_id, run_id)
+                self._drop(run)
+                if request.writer is not None:
+                    self._record_drop(request.writer, "prune run", run, now)
         return Pruned(tuple(tuple(row) for row in rows), len(rows) == request.limit and not request.dry_run)
 
     # --- afterwards ----------------------------------------------------------------------------------------
@@ -178,11 +200,21 @@ class PeopleSQL:
     def _touched(self, run: RunRow, tasks: Iterable[TaskRow], now: int) -> Touched:
         return Touched(tuple(self.runs.task(task.scope) for task in tasks), self.runs.run(run.dag_id, run.run_id))
 
-    def _record(self, writer: Writer, action: str, task: TaskRow, now: int) -> None:
-        before = f'"{task.state}"'
-        place = str(task.scope)
-        self.audit.record(now, _who(writer), action, place, dag_id=task.scope.dag_id, before=before)
+    def _record(self, writer: Writer, action: str, task: TaskRow, state: str, now: int) -> None:
+        before, after, dag_id = f'"{task.state}"', f'"{state}"', task.scope.dag_id
+        self.audit.record(now, _who(writer), action, str(task.scope), dag_id=dag_id, before=before, after=after)
 
 
 def _who(writer: Writer) -> str:
     return writer.name or writer.kind
+
+
+def _is_meant(task: TaskRow, request: ClearTasks) -> bool:
+    place = task.scope
+    return (place.task_id, None) in request.tasks or (place.task_id, place.map_index) in request.tasks
+
+
+def _follows(task: TaskRow, beneath: set[str], request: ClearTasks) -> bool:
+    """Say whether a task instance is cleared because of those above it."""
+    stuck = task.state in ("upstream_failed", "skipped")
+    return task.scope.task_id in beneath and (request.downstream or stuck)

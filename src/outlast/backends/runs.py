@@ -113,10 +113,15 @@ class RunsSQL:
         return Held(True, self.run(request.dag_id, request.run_id))
 
     def release(self, request: ReleaseRun, now: int) -> RunRow:
-        """End a hold; nothing happens when it has been taken away meanwhile."""
+        """End a hold; nothing happens when it has been taken away meanwhile.
+
+        A run that has something to run again, because somebody cleared it at the last moment, is paused instead.
+        """
         run = self.run(request.dag_id, request.run_id)
         if run.holder == request.holder:
             state = run.state if run.state in ENDED else request.state
+            if state in ENDED and self._has_open(run.id):
+                state = "paused"
             ended_at = run.ended_at or now if state in ENDED else None
             self.execute(
                 "update run set state = ?, holder = null, lease_until = 0, ended_at = ? where id = ?",
@@ -124,16 +129,22 @@ class RunsSQL:
             )
         return self.run(request.dag_id, request.run_id)
 
+    def _has_open(self, run: int) -> bool:
+        marks = ", ".join("?" * len(ENDED))
+        rows = self.execute(f"select 1 from task where run = ? and state not in ({marks}) limit 1", (run, *sorted(ENDED)))
+        return bool(rows)
+
     def get(self, request: GetRun, now: int) -> RunDetail:
         """Return a run with its task instances, in the order they were created."""
         run = self.run(request.dag_id, request.run_id)
         only = "" if request.task_id is None else " and task_id = ?"
-        values = [run.id] if request.task_id is None else [run.id, request.task_id]
+        values: list[Any] = [run.id] if request.task_id is None else [run.id, request.task_id]
         return RunDetail(run, tuple(self.tasks(f"run = ?{only} order by scope.id", values)))
 
-    def list(self, request: ListRuns, now: int) -> RunPage:
+    def list_runs(self, request: ListRuns, now: int) -> RunPage:
         """Return one page of runs, newest first, with counts of their task instances by state."""
-        where, values = "id < ?", [request.before if request.before is not None else 2**62]
+        where = "id < ?"
+        values: list[Any] = [request.before if request.before is not None else 2**62]
         if request.dag_id is not None:
             where, values = where + " and dag_id = ?", [*values, request.dag_id]
         if request.states:
@@ -167,7 +178,7 @@ class RunsSQL:
     def task(self, scope: TaskScope) -> TaskRow:
         """Return a task instance, locked; NotFound if no run knows it."""
         found = self.state.find_scope(scope)
-        rows = self.tasks("scope_id = ?", (found.id,)) if found else []
+        rows: list[TaskRow] = self.tasks("scope_id = ?", (found.id,)) if found else []
         if not rows:
             raise NotFound(f"no run has the task instance {scope}; `outlast tasks ls DAG/RUN` lists those there are")
         return rows[0]
@@ -226,10 +237,11 @@ class RunsSQL:
 
     def report(self, request: Report, now: int) -> TaskRow:
         """Record an attempt's end and what follows from it, together with its result and the clearing of its state."""
-        task = self._attempted(request.fence)
+        task = self._reported(request)
         if self._ended(request.fence):
             return task
-        task = self.running(request.fence)
+        if task.state != "running" or task.attempt != request.fence.attempt:
+            raise StaleAttempt(f"attempt {request.fence.attempt} of {task.scope} is over ({task.state})")
         failures = task.failures + (request.outcome == "failed")
         crashes = task.crashes + (request.outcome == "crashed")
         again = _again(request, failures, crashes)
@@ -252,6 +264,21 @@ class RunsSQL:
         if request.outcome == "success":
             self._succeed(request, now)
         return self.task(request.fence.scope)
+
+    def _reported(self, request: Report) -> TaskRow:
+        """Return the task instance a report is about.
+
+        Whoever opens the scope from outside fences the attempt, which then cannot succeed; but that it has ended
+        must be said all the same, or its task would count as running for ever.
+        """
+        fence = request.fence
+        scope = self.state.find_scope(fence.scope)
+        check_fence(fence, scope.id if scope else None, fence.attempt)
+        task = self.task(fence.scope)
+        superseded = task.state == "running" and task.attempt == fence.attempt
+        if request.outcome == "success" or not superseded:
+            return self._attempted(fence)
+        return task
 
     def _succeed(self, request: Report, now: int) -> None:
         if request.result is not None:
@@ -291,7 +318,7 @@ class RunsSQL:
             "select number, state, started_at, ended_at, supervisor, error from attempt where scope_id = ? order by number",
             (task.scope_id,),
         )
-        return Attempts(task, tuple(AttemptRow(*row[:4], _ref(row[4]), row[5]) for row in rows))
+        return Attempts(task, tuple(_attempt(*row) for row in rows))
 
     # --- results -------------------------------------------------------------------------------------------
 
@@ -344,13 +371,17 @@ def _ref(text: str | None) -> ProcessRef | None:
 
 
 def _run(row: Sequence[Any]) -> RunRow:
-    *facts, holder, lease_until = row
-    return RunRow(*facts, holder=_ref(holder), lease_until=lease_until)
+    facts: tuple[Any, ...] = (*row[:11], _ref(row[11]), row[12])
+    return RunRow(*facts)
 
 
 def _task(row: Sequence[Any]) -> TaskRow:
-    place, facts, (supervisor, child, upstream) = row[:5], row[5:15], row[15:]
-    return TaskRow(TaskScope(*place), *facts, _ref(supervisor), _ref(child), _names(upstream))
+    facts: tuple[Any, ...] = (TaskScope(*row[:5]), *row[5:15], _ref(row[15]), _ref(row[16]), _names(row[17]))
+    return TaskRow(*facts)
+
+
+def _attempt(number: int, state: str, began: int, ended: int | None, supervisor: str | None, error: str | None) -> AttemptRow:
+    return AttemptRow(number, state, began, ended, _ref(supervisor), error)
 
 
 def below(tasks: Iterable[TaskRow], task_ids: Iterable[str]) -> set[str]:

@@ -6,7 +6,9 @@ digest (missing ones inserted in that order), then entries by name.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
+from functools import cache, lru_cache
 from typing import Any
 
 import msgspec
@@ -53,8 +55,7 @@ _ENTRY_COLUMNS = "name, value, entry.revision, updated_at, expires_at, writer, v
 _SCOPE_COLUMNS = "scope.id, dag_id, run_id, task_id, map_index, item, asset_name, asset_uri"
 _ALIVE = "value is not null and (expires_at is null or expires_at > ?)"
 
-_read_writer = msgspec.json.Decoder(Writer).decode
-_write_writer = msgspec.json.Encoder().encode
+_read_writer = lru_cache(maxsize=1024)(msgspec.json.Decoder(Writer).decode)
 
 
 class ScopeRow(msgspec.Struct, gc=False):
@@ -276,13 +277,9 @@ class StateSQL:
             self.execute("delete from history where scope_id = ? and name = ?", (scope.id, name))
         if not decision.rows:
             return
-        for past in decision.past:
-            self._remember(scope.id, past)
-        for name in sorted(decision.rows):
-            row = decision.rows[name]
-            if row.kept > HISTORY_BYTES:
-                row = self._trim(scope.id, row)
-            self._put(scope.id, row)
+        self._remember(scope.id, decision.past)
+        rows = [decision.rows[name] for name in sorted(decision.rows)]
+        self._put(scope.id, [self._trim(scope.id, row) if row.kept > HISTORY_BYTES else row for row in rows])
         self._touch(scope, decision, now)
 
     def _audit(self, scope: Scope, decision: rules.Decision, writer: Writer, now: int) -> None:
@@ -293,45 +290,59 @@ class StateSQL:
             who, old = writer.name or writer.kind, before.get(name)
             self.audit.record(now, who, action, str(scope), dag_id=dag_id, name=name, before=old, after=row.text)
 
-    def _put(self, scope_id: int, row: Row) -> None:
-        self.execute(
-            "insert into entry (scope_id, name, value, revision, updated_at, expires_at, writer, version, kept)"
-            " values (?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict (scope_id, name) do update set value = excluded.value,"
-            " revision = excluded.revision, updated_at = excluded.updated_at, expires_at = excluded.expires_at,"
-            " writer = excluded.writer, version = excluded.version, kept = excluded.kept",
-            (
-                scope_id,
-                row.name,
-                row.text,
-                row.revision,
-                row.updated_at,
-                row.expires_at,
-                _writer_text(row.writer),
-                row.version,
-                row.kept if self.past_versions else 0,
-            ),
+    def _put(self, scope_id: int, rows: Sequence[Row]) -> None:
+        self._upsert(
+            "entry",
+            "scope_id, name",
+            "value, revision, updated_at, expires_at, writer, version, kept",
+            [
+                (
+                    scope_id,
+                    row.name,
+                    row.text,
+                    row.revision,
+                    row.updated_at,
+                    row.expires_at,
+                    _writer_text(row.writer),
+                    row.version,
+                    row.kept if self.past_versions else 0,
+                )
+                for row in rows
+            ],
         )
 
-    def _remember(self, scope_id: int, row: Row) -> None:
-        """Put a past row into its key's ring; one write, never a delete."""
-        if not self.past_versions or rules.size_of(row.text) > HISTORY_BYTES:
+    def _remember(self, scope_id: int, rows: Sequence[Row]) -> None:
+        """Put past rows into their keys' rings; one write a row, never a delete."""
+        if not self.past_versions:
             return
-        self.execute(
-            "insert into history (scope_id, name, slot, value, revision, updated_at, writer, version)"
-            " values (?, ?, ?, ?, ?, ?, ?, ?) on conflict (scope_id, name, slot) do update set"
-            " value = excluded.value, revision = excluded.revision, updated_at = excluded.updated_at,"
-            " writer = excluded.writer, version = excluded.version",
-            (
-                scope_id,
-                row.name,
-                row.version % self.past_versions,
-                row.text,
-                row.revision,
-                row.updated_at,
-                _writer_text(row.writer),
-                row.version,
-            ),
+        self._upsert(
+            "history",
+            "scope_id, name, slot",
+            "value, revision, updated_at, writer, version",
+            [
+                (
+                    scope_id,
+                    row.name,
+                    row.version % self.past_versions,
+                    row.text,
+                    row.revision,
+                    row.updated_at,
+                    _writer_text(row.writer),
+                    row.version,
+                )
+                for row in rows
+                if rules.size_of(row.text) <= HISTORY_BYTES
+            ],
         )
+
+    def _upsert(self, table: str, key: str, columns: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Write rows, up to sixteen in one statement: that takes half the time of one each."""
+        start = 0
+        for size in (16, 8, 4, 2, 1):
+            while len(rows) - start >= size:
+                values = list(itertools.chain.from_iterable(rows[start : start + size]))
+                self.execute(_upsert_sql(table, key, columns, size), values)
+                start += size
 
     def _trim(self, scope_id: int, row: Row) -> Row:
         """Drop the oldest past values above HISTORY_BYTES; return the row with the exact sum."""
@@ -449,8 +460,18 @@ def _row(columns: Sequence[Any]) -> Row:
     )
 
 
+@lru_cache(maxsize=1024)
 def _writer_text(writer: Writer) -> str | None:
-    return None if writer == LIBRARY else _write_writer(writer).decode()
+    return None if writer == LIBRARY else msgspec.json.encode(writer).decode()
+
+
+@cache
+def _upsert_sql(table: str, key: str, columns: str, rows: int) -> str:
+    names = f"{key}, {columns}"
+    marks = "(" + ", ".join("?" for _ in names.split(", ")) + ")"
+    changes = ", ".join(f"{name} = excluded.{name}" for name in columns.split(", "))
+    places = ", ".join([marks] * rows)
+    return f"insert into {table} ({names}) values {places} on conflict ({key}) do update set {changes}"
 
 
 def _scope(columns: Sequence[Any]) -> Scope:
@@ -479,7 +500,8 @@ def _range(prefix: str) -> tuple[str, str | None]:
 
 
 def _place_filter(request: Find | ListScopes) -> tuple[str, list[str]]:
-    where, values = " and dag_id is null" if request.assets else " and dag_id is not null", []
+    where = " and dag_id is null" if request.assets else " and dag_id is not null"
+    values: list[str] = []
     for column in ("dag_id", "run_id", "task_id"):
         wanted = getattr(request, column)
         if wanted is not None:

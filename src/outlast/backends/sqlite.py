@@ -1,16 +1,15 @@
 """Answers requests from one SQLite file, shared fairly and durably by threads and processes of one machine.
 
-Writers take a thread lock, then `flock` on a side file, then BEGIN IMMEDIATE: SQLite's own busy
-handler starves (four durable writers: one of them got 1 commit in 1.2 s). Before a fork every
-connection is closed, since SQLite's locks do not survive one.
+Writers take a thread lock, then `flock` on a side file, each in turn, then BEGIN IMMEDIATE: SQLite's
+own busy handler starves (four durable writers: one of them got 1 commit in 1.2 s). Before a fork
+every connection is closed, since SQLite's locks do not survive one.
 """
 
 from __future__ import annotations
 
+import functools
 import os
-import sys
 import threading
-import time
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,11 +18,12 @@ from typing import Any
 import apsw
 
 from ..config import Config
-from ..errors import BackendError, ConfigError, OutlastError
+from ..errors import BackendError, OutlastError
 from ..requests import Inspect, Inspected, Sweep
 from ..values import Clock
 from . import Backend, sqlite_file
 from .answers import READS, WRITES, Answers
+from .locks import FairLock, FileLock
 from .sweep import oldest_due, sweep
 
 __all__ = ["SQLiteBackend"]
@@ -53,12 +53,12 @@ class SQLiteBackend(Backend):
     def __init__(self, url: str, config: Config, clock: Clock) -> None:
         self.path = sqlite_file.path_of(url)
         self.config, self.clock = config, clock
-        self._write_lock = threading.Lock()
+        self._write_lock = FairLock()
         self._gate = threading.Condition()
         self._idle: list[Session] = []
         self._busy = 0
         self._writer: Session | None = None
-        self._file: sqlite_file.FileLock | None = None
+        self._file: FileLock | None = None
         self._closed = False
         self._swept_at = 0
         _all.add(self)
@@ -109,11 +109,14 @@ class SQLiteBackend(Backend):
             return sqlite_file.inspect(session.connection, self.path, request.deep, self.clock())
 
     def close(self) -> None:
-        with self._write_lock:
+        self._write_lock.acquire()
+        try:
             with self._gate:
                 self._closed = True
                 self._gate.wait_for(lambda: self._busy == 0)
                 self._disconnect()
+        finally:
+            self._write_lock.release()
         _all.discard(self)
 
     # --- connections -------------------------------------------------------------------------------------
@@ -141,7 +144,7 @@ class SQLiteBackend(Backend):
 
     @contextmanager
     def _writing(self) -> Iterator[Session]:
-        if not self._write_lock.acquire(timeout=WAIT_SECONDS):
+        if not self._write_lock.acquire(WAIT_SECONDS):
             raise BackendError(f"another thread has been writing to {self.path} for {WAIT_SECONDS:.0f} s; try again")
         try:
             self._refuse_closed()
@@ -149,13 +152,12 @@ class SQLiteBackend(Backend):
                 self._writer = self._writer or self._connect()
                 yield self._writer
                 return
-            self._file = self._file or sqlite_file.FileLock(self.path)
+            self._file = self._file or FileLock(self.path)
             with self._file.held(WAIT_SECONDS):
                 self._writer = self._writer or self._connect()
                 yield self._writer
         finally:
             self._write_lock.release()
-        time.sleep(0)  # let another writer have the file next: measured 0.99 instead of 0.5 of fair
 
     def _connect(self) -> Session:
         return Session(sqlite_file.connect(self.path, self.config.state_store.durability), self.config)
@@ -194,9 +196,12 @@ class SQLiteBackend(Backend):
         if self.path is not None:
             self._disconnect()
 
-    def _after_fork(self) -> None:
+    def _after_fork(self, child: bool) -> None:
         self._gate.release()
-        self._write_lock.release()
+        if child:
+            self._write_lock = FairLock()  # the threads that waited for the old one are not in the child
+        else:
+            self._write_lock.release()
 
 
 _all: weakref.WeakSet[SQLiteBackend] = weakref.WeakSet()
@@ -209,12 +214,16 @@ def _before_fork() -> None:
         _forking.append(backend)
 
 
-def _after_fork() -> None:
-    while _forking:
-        _forking.pop()._after_fork()
+def _after_fork(child: bool = False) -> None:
+    held = _forking[::-1]
+    _forking.clear()  # before the first is let go: another thread may be about to fork
+    for backend in held:
+        backend._after_fork(child)
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork, after_in_child=functools.partial(_after_fork, child=True)
+)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The SQLite file itself: where it is, opening it, its schema, its lock, and what is wrong with it.
+"""The SQLite file itself: where it is, opening it, its schema, and what is wrong with it.
 
 Never opens the database file except through SQLite: closing any descriptor of it would drop the
 locks SQLite holds in this process.
@@ -10,10 +10,8 @@ import hashlib
 import logging
 import os
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Literal
+from contextlib import suppress
+from typing import Any, Literal
 
 import apsw
 
@@ -25,7 +23,7 @@ except ImportError:  # Windows
 from ..errors import BackendError, ConfigError
 from ..requests import Inspected
 
-__all__ = ["FileLock", "connect", "explain", "inspect", "path_of", "prepare"]
+__all__ = ["connect", "explain", "inspect", "path_of", "prepare"]
 
 logger = logging.getLogger("outlast")
 
@@ -165,7 +163,7 @@ def _check_schema(connection: apsw.Connection, path: str | None, texts: list[str
     """Return the schema's version (0: none yet), or raise ConfigError saying what to do."""
     if not connection.execute("select count(*) from sqlite_schema where name = 'meta'").get:
         return 0
-    facts = dict(connection.execute("select name, content from meta").fetchall())
+    facts: dict[Any, Any] = dict(connection.execute("select name, content from meta").fetchall())  # type: ignore[arg-type]
     version = int(facts.get("schema", "0"))
     if version > len(texts):
         raise ConfigError(
@@ -178,58 +176,6 @@ def _check_schema(connection: apsw.Connection, path: str | None, texts: list[str
             "it was changed by hand or by a development version: restore a backup, or begin a new store"
         )
     return version
-
-
-# --- The lock between processes --------------------------------------------------------------------------
-
-
-class FileLock:
-    """An exclusive `flock` on a side file; waiting is in the order of asking, and bounded."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path + ".lock"
-        self._descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o666)
-
-    @contextmanager
-    def held(self, seconds: float) -> Iterator[None]:
-        """Hold the lock; raises BackendError when it was not to be had within `seconds`."""
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._wait(seconds)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-
-    def _wait(self, seconds: float) -> None:
-        """Wait in the kernel's queue, in a thread: a blocking flock has no time limit of its own."""
-        descriptor, got, settled = self._descriptor, threading.Event(), threading.Lock()
-        given_up = False
-
-        def wait() -> None:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            with settled:
-                if given_up:
-                    fcntl.flock(descriptor, fcntl.LOCK_UN)
-                else:
-                    got.set()
-
-        threading.Thread(target=wait, name="outlast-lock", daemon=True).start()
-        if got.wait(seconds):
-            return
-        with settled:
-            if got.is_set():
-                return
-            given_up = True
-        self._descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o666)  # the old one is the thread's now
-        raise BackendError(
-            f"another process has held {self.path} for {seconds:.0f} s; is one stopped, or in a debugger? "
-            "see `outlast doctor`"
-        )
-
-    def close(self) -> None:
-        os.close(self._descriptor)
 
 
 # --- What is wrong, in words -----------------------------------------------------------------------------

@@ -1,0 +1,76 @@
+"""Which store a command means, opened: only a write creates one that is not there yet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .. import config as configuration
+from ..config import Config
+from ..errors import BackendError, NotFound
+from ..plans import run
+from ..state import AssetState, TaskState
+from ..store import Store, connect
+from ..values import Scope, TaskScope
+from .person import person
+
+__all__ = ["file_of", "is_there", "opened", "refuse_lost", "stands_at", "state_of"]
+
+
+def file_of(url: str, config: Config) -> str | None:
+    """Return the file a store's URL names; None for a server, a database, a store in memory, a backend of your own."""
+    scheme, colon, rest = url.partition(":")
+    if config.state_store.backend is not None:
+        return None
+    if colon and scheme.lower() == "sqlite":
+        path = rest.removeprefix("///")
+    elif colon and len(scheme) > 1 and "/" not in scheme:
+        return None
+    else:
+        path = url
+    return None if path in ("", ":memory:") else os.path.abspath(os.path.expanduser(path))
+
+
+@contextmanager
+def opened(url: str | None, *, create: bool) -> Iterator[Store]:
+    """Open the store a command means for the length of a block; NotFound if it would have to be created first."""
+    settings = configuration.load()
+    resolved, _ = configuration.resolve_url(url, settings)
+    path = file_of(resolved, settings)
+    if path is not None:
+        refuse_lost(path)
+        if not create and not stands_at(path):
+            raise NotFound(
+                f"there is no store at {path} yet: the first write creates it; "
+                "`outlast doctor` says why this one is meant"
+            )
+    with connect(url, config=settings) as store:
+        yield store
+
+
+def stands_at(path: str) -> bool:
+    """Say whether there is anything at a path that opening a store there would not have to make."""
+    return os.path.exists(path) and os.path.getsize(path) > 0
+
+
+def refuse_lost(path: str) -> None:
+    """Raise BackendError where a store has been, as its lock file tells, and is no more."""
+    lock = path + ".lock"
+    if not stands_at(path) and os.path.exists(lock) and os.path.getsize(lock) > 0:
+        raise BackendError(
+            f"the store that was at {path} is gone or empty, though its lock file is still there: "
+            f"restore it from a backup, or remove {lock} to begin a new store"
+        )
+
+
+def state_of(store: Store, scope: Scope) -> TaskState | AssetState:
+    """Return the state of a scope as the person at this command line reads and writes it: unfenced."""
+    if isinstance(scope, TaskScope):
+        return store.task(scope, writer=person())
+    return store.asset(scope.name, uri=scope.uri, writer=person())
+
+
+def is_there(state: TaskState | AssetState) -> bool:
+    """Say whether anything was ever opened or written in a scope."""
+    return run(state._find(()), state.backend).scope_id != 0

@@ -1,0 +1,190 @@
+"""Options and arguments that several commands share, and reading what people write in them."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem
+
+from ..errors import OutlastError
+from ..values import NEVER_EXPIRE, Cursor, Scope, asset_scope, parse_task
+
+__all__ = [
+    "Mistake",
+    "NobodyToAsk",
+    "Place",
+    "as_json",
+    "as_mistake",
+    "at_place",
+    "at_scope",
+    "cursor_text",
+    "duration",
+    "retention",
+    "reveal",
+    "revision_number",
+    "revision_or_absent",
+    "words",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Mistake(click.ClickException):
+    """What was asked for cannot be done as asked; the message says why."""
+
+    exit_code = 65
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"outlast: {self.message}", file=file, err=file is None)
+
+
+class NobodyToAsk(Mistake):
+    """A question needs an answer and there is no terminal to ask on."""
+
+    exit_code = 2
+
+
+@contextmanager
+def as_mistake() -> Iterator[None]:
+    """Take a ValueError or TypeError of a call made with a person's words for that person's mistake."""
+    try:
+        yield
+    except OutlastError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise Mistake(str(error)) from error
+
+
+# --- What people write -------------------------------------------------------------------------------------
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_SPAN = re.compile(r"(?:\d{1,9}(?:\.\d{1,6})?[smhdw])+", re.ASCII)
+_PART = re.compile(r"([\d.]+)([smhdw])", re.ASCII)
+
+
+def duration(ctx: click.Context, param: click.Parameter, value: str | None) -> timedelta | None:
+    """Read a span of time: 90s, 15m, 12h, 7d, 2w, or several of them (1d12h)."""
+    return None if value is None else _span(value, "")
+
+
+def retention(ctx: click.Context, param: click.Parameter, value: str | None) -> timedelta | None:
+    """Read a span of time, or `never`."""
+    if value == "never":
+        return NEVER_EXPIRE
+    return None if value is None else _span(value, ", or never")
+
+
+def _span(text: str, also: str) -> timedelta:
+    if not _SPAN.fullmatch(text):
+        raise click.BadParameter(
+            f"{text!r} is not a span of time; write for instance 90s, 15m, 12h, 7d, 2w or 1d12h{also}"
+        )
+    parts = _PART.findall(text)
+    try:
+        return sum((timedelta(**{_UNITS[unit]: float(number)}) for number, unit in parts), timedelta())
+    except OverflowError:
+        raise click.BadParameter(f"{text!r} is longer than outlast can count; write a shorter one{also}") from None
+
+
+def revision_or_absent(ctx: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
+    """Read a revision, or `absent` for a key that must not be there."""
+    return value if value is None or value == "absent" else revision_number(value, ", or absent")
+
+
+def revision_number(text: str, also: str = "") -> int:
+    """Read a revision."""
+    if not (text.isascii() and text.isdecimal()):
+        raise click.BadParameter(f"{text!r} is not a revision; write a number that `ls` or `history` shows{also}")
+    return int(text)
+
+
+def cursor_text(ctx: click.Context, param: click.Parameter, value: str | None) -> Cursor | None:
+    """Read a place in a scope's life, as a watch prints it."""
+    try:
+        return None if value is None else Cursor.parse(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+# --- Which store, which scope ------------------------------------------------------------------------------
+
+
+class Place(msgspec.Struct, frozen=True):
+    """What the options say about where: the store's URL, and an asset where no task is meant."""
+
+    url: str | None
+    asset: str | None = None
+    asset_uri: str | None = None
+
+    @property
+    def of_asset(self) -> bool:
+        return self.asset is not None or self.asset_uri is not None
+
+    def scope_and(self, given: Sequence[str], *names: str, more: bool = False) -> tuple[Scope, list[str]]:
+        """Split a command's words into the scope (the first one, unless an asset is meant) and the rest.
+
+        `names` are what the rest consists of; with `more` the last of them may come several times.
+        """
+        wanted = names if self.of_asset else ("ADDRESS", *names)
+        if len(given) < len(wanted) or (len(given) > len(wanted) and not more):
+            raise click.UsageError(_wrong_count(given, wanted, self.of_asset))
+        if self.of_asset:
+            return asset_scope(self.asset, self.asset_uri), list(given)
+        return parse_task(given[0]), list(given[1:])
+
+
+def _wrong_count(given: Sequence[str], wanted: Sequence[str], of_asset: bool) -> str:
+    strange = next((word for word in given if word.startswith("--")), None)
+    if strange is not None:
+        return f"No such option: {strange}"
+    place = "the asset's option stands for the address" if of_asset else "ADDRESS is DAG/RUN/TASK or DAG/RUN/TASK/INDEX"
+    return f"this needs {' '.join(wanted) or 'no argument'}; {place}. Given: {' '.join(given) or 'nothing'}"
+
+
+_STORE = click.option(
+    "--store", "url", metavar="URL", help="The store, a file or a URL; by default what `outlast doctor` says."
+)
+_ASSET = click.option("--asset", metavar="NAME", help="Mean the asset of this name instead of a task.")
+_ASSET_URI = click.option("--asset-uri", metavar="URI", help="Mean the asset of this URI instead of a task.")
+
+
+def at_place(command: F) -> F:
+    """Give a command `--store`, handed to it as a `Place`."""
+
+    @functools.wraps(command)
+    def with_place(*args: Any, url: str | None, **kwargs: Any) -> Any:
+        return command(*args, place=Place(url), **kwargs)
+
+    return _STORE(with_place)  # type: ignore[return-value]
+
+
+def at_scope(command: F) -> F:
+    """Give a command `--store`, `--asset` and `--asset-uri`, handed to it as a `Place`."""
+
+    @functools.wraps(command)
+    def with_place(*args: Any, url: str | None, asset: str | None, asset_uri: str | None, **kwargs: Any) -> Any:
+        return command(*args, place=Place(url, asset, asset_uri), **kwargs)
+
+    return _ASSET(_ASSET_URI(_STORE(with_place)))  # type: ignore[return-value]
+
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+reveal = click.option("--reveal", is_flag=True, help="Show values that `[state_store] secret_keys` would mask.")
+
+
+def words(shown: str) -> Callable[[F], F]:
+    """Give a command its words (an address, keys, …), completed from the store."""
+    return click.argument("given", metavar=shown, nargs=-1, shell_complete=_complete)
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from .completion import complete_words
+
+    return complete_words(ctx, incomplete)

@@ -1,0 +1,323 @@
+"""The commands of `outlast state` that only read: ls, get, history, watch, find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from .. import codec
+from ..errors import NotFound
+from ..finding import Match, is_pattern, matches
+from ..state import AssetState, TaskState
+from ..store import Store
+from ..values import Change, Cursor, Entry, Reset, ScopeInfo, TaskScope, Version
+from . import show
+from .opening import is_there, opened, state_of
+from .options import Place, as_json, as_mistake, at_place, at_scope, cursor_text, duration, reveal, words
+from .show import Column
+
+__all__ = ["find", "get", "history", "ls", "watch"]
+
+
+# --- ls ------------------------------------------------------------------------------------------------------
+
+
+@click.command(short_help="List scopes, or the keys of one.")
+@words("[ADDRESS]")
+@at_scope
+@click.option("--prefix", default="", help="Only keys that begin so.")
+@click.option("--dag", help="Only scopes of this dag; a name, or a pattern with * and ?.")
+@click.option("--run", help="Only scopes of this run, likewise.")
+@click.option("--task", help="Only scopes of this task, likewise.")
+@click.option("--assets", is_flag=True, help="Only assets.")
+@reveal
+@as_json
+def ls(place: Place, given: tuple[str, ...], prefix: str, as_json: bool, reveal: bool, **chosen: Any) -> None:
+    """List scopes, or the keys of one.
+
+    Without ADDRESS: every task instance and asset with its live entries, their bytes, its newest attempt (0: none
+    has begun) and its last change. With one: its keys, in order.
+
+    \b
+    outlast state ls
+    outlast state ls --dag 'night*' --run 2026-11-29
+    outlast state ls nightly/2026-11-29/ingest
+    outlast state ls nightly/2026-11-29/ingest --prefix page/
+    outlast state ls --asset orders --json
+    """
+    if not given and not place.of_asset:
+        if prefix:
+            raise click.UsageError("--prefix is for the keys of one scope; give its ADDRESS")
+        with opened(place.url, create=False) as store:
+            _show_scopes(list(_scopes(store, **chosen)), as_json)
+        return
+    if any(chosen.values()):
+        raise click.UsageError("--dag, --run, --task and --assets choose scopes; with one scope given they say nothing")
+    scope, _ = place.scope_and(given)
+    with opened(place.url, create=False) as store:
+        state = state_of(store, scope)
+        entries = state.entries(prefix)
+        if not entries and not is_there(state):
+            raise _nothing_at(state)
+        _show_entries(state, entries, as_json, reveal)
+
+
+def _scopes(store: Store, dag: str | None, run: str | None, task: str | None, assets: bool) -> Iterator[ScopeInfo]:
+    patterns = {"dag_id": dag, "run_id": run, "task_id": task}
+    asked = {name: pattern for name, pattern in patterns.items() if pattern is not None}
+    if assets and asked:
+        raise click.UsageError("assets belong to no dag, run or task; give either --assets or those")
+    if not assets:
+        exact = [None if pattern is None or is_pattern(pattern) else pattern for pattern in patterns.values()]
+        for info in store.scopes(dag_id=exact[0], run_id=exact[1], task_id=exact[2]):
+            if all(matches(getattr(info.scope, name), pattern) for name, pattern in asked.items()):
+                yield info
+    if not asked:
+        yield from store.scopes(assets=True)
+
+
+def _show_scopes(scopes: list[ScopeInfo], as_json: bool) -> None:
+    if as_json:
+        show.document([_scope_document(info) for info in scopes])
+    elif not scopes:
+        show.note("nothing is stored here")
+    else:
+        columns = [Column("SCOPE"), Column("ENTRIES", True), Column("BYTES", True), Column("ATTEMPT", True)]
+        show.table([*columns, Column("CHANGED")], [_scope_row(info) for info in scopes])
+
+
+def _scope_row(info: ScopeInfo) -> list[str]:
+    attempt = str(info.attempt) if isinstance(info.scope, TaskScope) else "-"
+    return [str(info.scope), str(info.entries), str(info.bytes), attempt, show.when(info.updated_at)]
+
+
+def _scope_document(info: ScopeInfo) -> dict[str, Any]:
+    return {
+        "scope": show.scope_document(info.scope),
+        "entries": info.entries,
+        "bytes": info.bytes,
+        "attempt": info.attempt,
+        "revision": info.revision,
+        "updated_at": info.updated_at,
+    }
+
+
+def _show_entries(state: TaskState | AssetState, entries: list[Entry], as_json: bool, reveal: bool) -> None:
+    hidden = [show.is_secret(state.config, entry.key, reveal) for entry in entries]
+    pairs = list(zip(entries, hidden, strict=True))
+    if as_json:
+        show.document([show.entry_document(*pair) for pair in pairs])
+    elif not entries:
+        show.note(f"{state.scope} has no such entries")
+    else:
+        columns = [Column("KEY"), Column("VALUE"), Column("BYTES", True), Column("REVISION", True)]
+        columns += [Column("CHANGED"), Column("EXPIRES"), Column("BY")]
+        show.table(columns, [_entry_row(*pair) for pair in pairs])
+
+
+def _entry_row(entry: Entry, hidden: bool) -> list[str]:
+    text = codec.dump(entry.value)
+    times = [show.when(entry.updated_at), show.when(entry.expires_at, "never")]
+    value = show.cut(show.value_text(entry.value, hidden))
+    return [entry.key, value, str(len(text)), str(entry.revision), *times, str(entry.writer)]
+
+
+# --- get and history -----------------------------------------------------------------------------------------
+
+
+@click.command(short_help="Print one value.")
+@words("[ADDRESS] KEY")
+@at_scope
+@click.option("--raw", is_flag=True, help="Print a text as it is, without JSON's quotes and escapes.")
+@reveal
+@as_json
+def get(place: Place, given: tuple[str, ...], raw: bool, as_json: bool, reveal: bool) -> None:
+    """Print one value, as JSON; with --json also its revision, times and writer. Exit 4: there is none.
+
+    \b
+    outlast state get nightly/2026-11-29/ingest page
+    outlast state get nightly/2026-11-29/ingest phase --raw
+    outlast state get --asset orders watermark --json
+    """
+    if raw and as_json:
+        raise click.UsageError("--raw and --json exclude one another")
+    scope, (key,) = place.scope_and(given, "KEY")
+    with opened(place.url, create=False) as store:
+        state = state_of(store, scope)
+        entry = state.entry(key)
+        if entry is None:
+            raise _no_key(state, key)
+        hidden = show.is_secret(state.config, key, reveal)
+    if as_json:
+        show.document(show.entry_document(entry, hidden))
+    else:
+        show.value(entry.value, hidden, raw)
+        if hidden:
+            show.note(f"the value of {key!r} is masked ([state_store] secret_keys); --reveal shows it")
+
+
+@click.command(short_help="List what a key has held.")
+@words("[ADDRESS] KEY")
+@at_scope
+@reveal
+@as_json
+def history(place: Place, given: tuple[str, ...], as_json: bool, reveal: bool) -> None:
+    """List the kept versions of a key, newest first: values and deletions, when and by whom.
+
+    `[state_store] history_versions` says how many are kept. `outlast state restore` writes one of them again.
+
+    \b
+    outlast state history nightly/2026-11-29/ingest page
+    """
+    scope, (key,) = place.scope_and(given, "KEY")
+    with opened(place.url, create=False) as store:
+        state = state_of(store, scope)
+        versions = state.history(key)
+        if not versions:
+            raise _no_key(state, key)
+        hidden = show.is_secret(state.config, key, reveal)
+    if as_json:
+        show.document([show.version_document(version, hidden) for version in versions])
+    else:
+        columns = [Column("REVISION", True), Column("VALUE"), Column("WRITTEN"), Column("BY")]
+        show.table(columns, [_version_row(version, hidden) for version in versions])
+
+
+def _version_row(version: Version, hidden: bool) -> list[str]:
+    value = "(deleted)" if version.deleted else show.cut(show.value_text(version.value, hidden))
+    return [str(version.revision), value, show.when(version.at), str(version.writer)]
+
+
+def _nothing_at(state: TaskState | AssetState) -> NotFound:
+    return NotFound(f"there is no {state.scope}; `outlast state ls` lists what there is")
+
+
+def _no_key(state: TaskState | AssetState, key: str) -> NotFound:
+    """Return the error for a key that is not there, with those that look like it."""
+    if not is_there(state):
+        return _nothing_at(state)
+    import difflib
+
+    near = difflib.get_close_matches(key, state.keys(), n=3)
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "; `outlast state ls` lists its keys"
+    return NotFound(f"{state.scope} has no {key!r}{hint}")
+
+
+# --- watch ---------------------------------------------------------------------------------------------------
+
+
+@click.command(short_help="Print what changes, as it changes.")
+@words("[ADDRESS]")
+@at_scope
+@click.option("--cursor", metavar="CURSOR", callback=cursor_text, help="Go on from here; an earlier watch printed it.")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="End after so long without a change.")
+@reveal
+@as_json
+def watch(
+    place: Place, given: tuple[str, ...], cursor: Cursor | None, timeout: float | None, as_json: bool, reveal: bool
+) -> None:
+    """Print what is there now, then every key's newest value as it changes; Ctrl-C ends it.
+
+    With --json one line an event: {"event": "reset", …} with all entries, then {"event": "change", …} each.
+    Every event carries the cursor to go on from.
+
+    \b
+    outlast state watch nightly/2026-11-29/ingest
+    outlast state watch nightly/2026-11-29/ingest --cursor 7.42 --timeout 10 --json
+    """
+    scope, _ = place.scope_and(given)
+    with opened(place.url, create=False) as store:
+        state = state_of(store, scope)
+        if not is_there(state):
+            show.note(f"there is no {scope} yet; waiting for it")
+        watching = state.watch(cursor, timeout=timeout)
+        try:
+            for event in watching:
+                _show_event(state, event, as_json, reveal)
+        finally:
+            if watching.cursor is not None and not as_json:
+                show.note(f"to go on from here: --cursor {watching.cursor}")
+
+
+def _show_event(state: TaskState | AssetState, event: Change | Reset, as_json: bool, reveal: bool) -> None:
+    def hidden(key: str) -> bool:
+        return show.is_secret(state.config, key, reveal)
+
+    match event:
+        case Reset() if as_json:
+            entries = [show.entry_document(entry, hidden(entry.key)) for entry in event.entries]
+            show.document({"event": "reset", "cursor": str(event.cursor), "entries": entries})
+        case Change() if as_json:
+            shown = None if event.entry is None else show.entry_document(event.entry, hidden(event.key))
+            place = {"event": "change", "cursor": str(event.cursor), "revision": event.revision}
+            show.document({**place, "key": event.key, "entry": shown})
+        case Reset():
+            show.line(f"now: {show.count(len(event.entries), 'entry', 'entries')}")
+            for entry in event.entries:
+                show.line(_entry_line(entry, hidden(entry.key)))
+        case Change(entry=None):
+            show.line(f"{event.key} deleted (revision {event.revision})")
+        case Change(entry=Entry() as entry):
+            show.line(_entry_line(entry, hidden(event.key)))
+
+
+def _entry_line(entry: Entry, hidden: bool) -> str:
+    value = show.value_text(entry.value, hidden)
+    return f"{entry.key} = {value} (revision {entry.revision}, {show.when(entry.updated_at)}, {entry.writer})"
+
+
+# --- find ----------------------------------------------------------------------------------------------------
+
+
+@click.command(short_help="Search entries across scopes.")
+@at_place
+@click.option("--dag", help="Only in this dag; a name, or a pattern with * and ? (case counts).")
+@click.option("--run", help="Only in this run, likewise.")
+@click.option("--task", help="Only in this task, likewise.")
+@click.option("--key", help="Only this key, likewise.")
+@click.option("--where", metavar="EXPR", help="Only values for which this holds: a path, or a path compared with JSON.")
+@click.option("--older-than", metavar="SPAN", callback=duration, help="Only what has not changed for so long.")
+@click.option("--newer-than", metavar="SPAN", callback=duration, help="Only what was last changed since.")
+@click.option("--min-bytes", type=click.IntRange(min=0), help="Only values of at least so many bytes of JSON.")
+@click.option("--max-bytes", type=click.IntRange(min=0), help="Only values of at most so many bytes of JSON.")
+@click.option("--expiring-within", metavar="SPAN", callback=duration, help="Only what expires in this span.")
+@click.option("--assets", is_flag=True, help="Search assets instead of tasks.")
+@click.option("--limit", type=click.IntRange(min=1), help="Stop after so many.")
+@reveal
+@as_json
+def find(place: Place, as_json: bool, reveal: bool, **criteria: Any) -> None:
+    """Search entries across scopes; those for which everything asked holds are listed.
+
+    EXPR is a path into the value, $.rows or $.items[0].id or $["a b"], which must be there, or such a path compared
+    with JSON by == != < <= > >=. Numbers compare with numbers and text with text.
+
+    \b
+    outlast state find --dag nightly --key progress
+    outlast state find --where '$.done < 100' --older-than 2h
+    outlast state find --key remote_job_id --where '$ == "job-17"'
+    outlast state find --expiring-within 1d --json
+    outlast state find --assets --min-bytes 10000
+    """
+    with opened(place.url, create=False) as store:
+        with as_mistake():
+            found = store.find(**criteria)
+        hidden = [show.is_secret(store.config, match.entry.key, reveal) for match in found]
+    pairs = list(zip(found, hidden, strict=True))
+    if as_json:
+        show.document([_match_document(*pair) for pair in pairs])
+    elif not found:
+        show.note("nothing found")
+    else:
+        columns = [Column("SCOPE"), Column("KEY"), Column("VALUE"), Column("BYTES", True)]
+        show.table([*columns, Column("CHANGED"), Column("EXPIRES")], [_match_row(*pair) for pair in pairs])
+
+
+def _match_row(match: Match, hidden: bool) -> list[str]:
+    key, value, size, _, changed, expires, _ = _entry_row(match.entry, hidden)
+    return [str(match.scope), key, value, size, changed, expires]
+
+
+def _match_document(match: Match, hidden: bool) -> dict[str, Any]:
+    return {"scope": show.scope_document(match.scope), **show.entry_document(match.entry, hidden)}

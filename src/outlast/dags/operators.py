@@ -1,0 +1,293 @@
+"""Tasks: operators, which are classes with `execute(context)`, and functions under `@task`."""
+
+from __future__ import annotations
+
+import functools
+from abc import ABCMeta
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
+
+from ..errors import DagError
+from ..values import check_id
+from .arguments import Parameters, check_call, count, duration, listed, parameters_of, refuse_unknown
+from .context import CONTEXT_KEYS, Context
+from .graph import DAG, current_dag, dag_or_current
+from .links import Linked, link
+from .references import Result, references
+
+if TYPE_CHECKING:
+    from logging import Logger
+
+__all__ = ["TRIGGER_RULES", "BaseOperator", "FunctionTask", "TaskFunction", "task"]
+
+#: When a task may run: all above succeeded (or it is skipped, or fails with them); all have ended; none has failed.
+TRIGGER_RULES = ("all_success", "all_done", "none_failed")
+
+T = TypeVar("T")
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class _Definition(ABCMeta):
+    """Makes a task: fills in its DAG's default_args, and adds it to the DAG once its constructor has run."""
+
+    def __call__(cls: type[T], *args: Any, **kwargs: Any) -> T:
+        dag = dag_or_current(kwargs.get("dag"))
+        task: Any = type.__call__(cls, *args, **_with_defaults(cls, args, kwargs, dag))
+        _check_made(task)
+        if dag is not None:
+            dag.add_task(task)
+        for reference in references(vars(task)):
+            if isinstance(reference, Result):
+                link(reference, task)
+        return task  # type: ignore[no-any-return]
+
+
+def _with_defaults(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], dag: DAG | None) -> dict[str, Any]:
+    if dag is None or not dag.default_args:
+        return kwargs
+    names = accepted(cls)
+    defaults = {name: value for name, value in dag.default_args.items() if name in names[len(args) :]}
+    return defaults | kwargs
+
+
+def _check_made(task: Any) -> None:
+    kind = type(task)
+    if "task_id" not in vars(task):
+        raise DagError(
+            f"{kind.__name__}.__init__ does not call super().__init__(**kwargs), so it is no task yet; add that"
+        )
+    if kind.execute is BaseOperator.execute:
+        raise DagError(f"{kind.__name__} has no work to do; define execute(self, context) in it")
+
+
+@functools.cache
+def accepted(cls: type) -> tuple[str, ...]:
+    """Return what an operator class takes as arguments: its own, then those of the classes its **kwargs reach."""
+    names: list[str] = []
+    for base in cls.__mro__:
+        if "__init__" in vars(base):
+            parameters = parameters_of(vars(base)["__init__"])
+            names += parameters.positional[1:] + parameters.keyword_only
+            if base is BaseOperator or not parameters.any_keyword:
+                break
+    return tuple(dict.fromkeys(names))
+
+
+class BaseOperator(Linked, metaclass=_Definition):
+    """A task. Derive from it, take your own keyword arguments and **kwargs, and define `execute(self, context)`.
+
+    >>> class Copy(BaseOperator):
+    ...     def __init__(self, *, source, **kwargs):
+    ...         super().__init__(**kwargs)
+    ...         self.source = source
+    ...
+    ...     def execute(self, context):
+    ...         context["task_state_store"].set("copied", self.source)
+
+    What `execute` returns is the task's result; it may be `async def`. A result of another task given as an
+    argument is replaced by its value before `execute` is called. Durations are timedeltas or seconds.
+    """
+
+    dag: DAG | None
+
+    def __init__(
+        self,
+        task_id: str,
+        *,
+        retries: int = 0,
+        retry_delay: timedelta | float = timedelta(0),
+        retry_exponential_backoff: bool = False,
+        max_retry_delay: timedelta | float | None = None,
+        execution_timeout: timedelta | float | None = None,
+        trigger_rule: str = "all_success",
+        doc_md: str | None = None,
+        clear_state_on_success: bool | None = None,
+        discard_state_on_clear: bool | None = None,
+        inlets: Iterable[Any] = (),
+        outlets: Iterable[Any] = (),
+        dag: DAG | None = None,
+        **unknown: Never,
+    ) -> None:
+        """Define a task: how often and when it is tried again, how long it may take, what it waits for.
+
+        `retries` counts exceptions; a death of its process is retried besides (`[runner] crash_retries`). The
+        delay doubles each time with `retry_exponential_backoff`, up to `max_retry_delay`. `execution_timeout`
+        is that of one attempt. `clear_state_on_success` and `discard_state_on_clear` are, when None, as in the
+        settings. Raises DagError for a wrong argument, InvalidKey for a bad task_id.
+        """
+        refuse_unknown(type(self).__name__, unknown, accepted(type(self)))
+        self.task_id = check_id(task_id, "task_id")
+        self.retries = count("retries", retries)
+        self.retry_delay = duration("retry_delay", retry_delay)
+        self.retry_exponential_backoff = _flag("retry_exponential_backoff", retry_exponential_backoff) or False
+        self.max_retry_delay = None if max_retry_delay is None else duration("max_retry_delay", max_retry_delay)
+        self.execution_timeout = (
+            None if execution_timeout is None else duration("execution_timeout", execution_timeout, _MICROSECOND)
+        )
+        self.trigger_rule = _rule(trigger_rule)
+        self.doc_md = doc_md
+        self.clear_state_on_success = _flag("clear_state_on_success", clear_state_on_success)
+        self.discard_state_on_clear = _flag("discard_state_on_clear", discard_state_on_clear)
+        self.inlets, self.outlets = listed("inlets", inlets), listed("outlets", outlets)
+        self.dag = None
+        self._upstream: dict[str, BaseOperator] = {}
+        self._downstream: dict[str, BaseOperator] = {}
+
+    def execute(self, context: Context) -> Any:
+        """Do the work and return the result: a JSON value, or None. Yours to define."""
+        raise NotImplementedError
+
+    @property
+    def output(self) -> Result:
+        """What this task will return, to pass to another task."""
+        return Result(self)
+
+    @property
+    def upstream_task_ids(self) -> tuple[str, ...]:
+        """The ids of the tasks this one waits for, in the order they were named."""
+        return tuple(self._upstream)
+
+    @property
+    def downstream_task_ids(self) -> tuple[str, ...]:
+        """The ids of the tasks that wait for this one."""
+        return tuple(self._downstream)
+
+    @property
+    def log(self) -> Logger:
+        """A logger named after the operator's class; what it logs is in the task's log."""
+        import logging
+
+        return logging.getLogger(f"{type(self).__module__}.{type(self).__qualname__}")
+
+    def linked(self) -> BaseOperator:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.task_id}>"
+
+
+def _rule(rule: object) -> str:
+    for known in TRIGGER_RULES:
+        if rule == known:  # an enum's str too
+            return known
+    raise DagError(f"trigger_rule is {rule!r}; use one of {', '.join(TRIGGER_RULES)}")
+
+
+def _flag(what: str, value: object) -> bool | None:
+    if value is not None and not isinstance(value, bool):
+        raise DagError(f"{what} is {value!r}; use True or False")
+    return value
+
+
+# --- Functions -------------------------------------------------------------------------------------------
+
+
+class FunctionTask(BaseOperator):
+    """A task that calls a function, with arguments from the DAG file and from the context."""
+
+    def __init__(
+        self,
+        *,
+        function: Callable[..., Any],
+        parameters: Parameters,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.function, self.parameters, self.args, self.kwargs = function, parameters, args, kwargs
+
+    def execute(self, context: Context) -> Any:
+        return self.function(*self.args, **self.kwargs, **self._from_context(context))
+
+    def _from_context(self, context: Context) -> Mapping[str, Any]:
+        """Return what the function takes from the context: everything with **context, else what it names."""
+        names = context if self.parameters.any_keyword else self.parameters.by_keyword
+        return {name: context[name] for name in names if name in context and name not in self.kwargs}
+
+
+class TaskFunction(Linked):
+    """A function under `@task`. A call inside a DAG makes a task and returns its `Result`; it runs nothing yet."""
+
+    function: Callable[..., Any]
+
+    def __init__(
+        self, function: Callable[..., Any], options: dict[str, Any], origin: TaskFunction | None = None
+    ) -> None:
+        if not callable(function):
+            raise DagError(f"@task was given {function!r}; use keyword arguments: @task(task_id={function!r})")
+        refuse_unknown("@task", options, accepted(BaseOperator))
+        functools.update_wrapper(self, function)
+        self.function, self.options = function, options
+        self.parameters = parameters_of(function)
+        self.name = getattr(function, "__name__", type(function).__name__)
+        self.origin = self if origin is None else origin
+        self.called = False
+        dag = current_dag()
+        if dag is not None and origin is None:
+            dag.decorated.append(self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Result:
+        """Make a task of the current DAG that will call the function with these arguments; return its result.
+
+        Arguments may be, or contain, results of other tasks, which it then waits for. A second call makes a
+        second task, `name__1`. Raises DagError outside a DAG and for arguments the function does not take.
+        """
+        dag = dag_or_current(self.options.get("dag"))
+        if dag is None:
+            raise DagError(
+                f"{self.name}() was called outside a DAG; call it inside `with DAG(...)`, "
+                f"or {self.name}.function() to run the plain function"
+            )
+        self.origin.called = True
+        check_call(self.name, self.parameters, args, kwargs, CONTEXT_KEYS)
+        options = {"doc_md": self.function.__doc__} | self.options
+        options["task_id"] = dag.free_id(options.get("task_id", self.name))
+        return FunctionTask(
+            function=self.function, parameters=self.parameters, args=args, kwargs=kwargs, **options
+        ).output
+
+    def override(self, **options: Any) -> TaskFunction:
+        """Return the same function with other options: `extract.override(task_id="again", retries=5)()`."""
+        return TaskFunction(self.function, self.options | options, self.origin)
+
+    @property
+    def line(self) -> int:
+        """Where in its file the function is defined; 0 if that is not known."""
+        code = getattr(self.function, "__code__", None)
+        return code.co_firstlineno if code else 0
+
+    @property
+    def line_to_add(self) -> str:
+        """A call as it could stand in the DAG file."""
+        given = [name for name in self.parameters.positional if name in self.parameters.required - CONTEXT_KEYS]
+        return f"{self.name}({', '.join(given)})"
+
+    def linked(self) -> BaseOperator:
+        raise DagError(f"{self.name} is not a task before it is called; write {self.line_to_add}")
+
+    def __repr__(self) -> str:
+        return f"<@task function {self.name}>"
+
+
+class _Task:
+    """Turn a function into a task: `@task`, or `@task(retries=3, ...)` with any argument of BaseOperator.
+
+    The task is named after the function unless `task_id` is given. The function may be `async def`. What it
+    needs of the context it names as parameters (`ti`, `params`, `task_state_store=None`), or takes `**context`.
+    """
+
+    @overload
+    def __call__(self, function: Callable[..., Any], /) -> TaskFunction: ...
+
+    @overload
+    def __call__(self, function: None = None, /, **options: Any) -> Callable[[Callable[..., Any]], TaskFunction]: ...
+
+    def __call__(self, function: Any = None, /, **options: Any) -> Any:
+        if function is not None:
+            return TaskFunction(function, options)
+        return lambda function: TaskFunction(function, options)
+
+
+task = _Task()

@@ -1,0 +1,78 @@
+"""Tell processes apart over time: a pid alone may have been given to another one since."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cache
+
+from ..run_requests import ProcessRef
+
+__all__ = ["identify", "is_alive", "is_here", "kill_group", "kill_groups", "me"]
+
+
+@cache
+def _host() -> str:
+    return os.uname().nodename
+
+
+@cache
+def _boot() -> str:
+    with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read(8)
+    return ""
+
+
+def _started(pid: int) -> str | None:
+    """Return when a process started, in the system's own words; None if there is none (or only its remains)."""
+    if sys.platform == "linux":
+        with suppress(OSError), open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+            return None if fields[0] in "ZX" else f"{_boot()}:{fields[19]}"
+        return None
+    shown = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    state, _, since = shown.stdout.strip().partition(" ")
+    return since.strip() if since and not state.startswith("Z") else None
+
+
+def identify(pid: int) -> ProcessRef:
+    """Return what to remember of a process to recognise it later."""
+    return ProcessRef(_host(), pid, _started(pid) or "")
+
+
+def me() -> ProcessRef:
+    """Return what to remember of this process."""
+    return identify(os.getpid())
+
+
+def is_here(process: ProcessRef) -> bool:
+    """Say whether a process is (or was) on this host, so that it can be looked at."""
+    return process.host == _host()
+
+
+def is_alive(process: ProcessRef) -> bool:
+    """Say whether that very process still runs on this host."""
+    return is_here(process) and _started(process.pid) == process.started
+
+
+def kill_group(process: ProcessRef | None, how: signal.Signals = signal.SIGKILL) -> bool:
+    """Signal the process group a process leads, unless its pid has been given to another one; say if it was there."""
+    if process is None or not is_alive(process):
+        return False
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, how)
+        return True
+    return False
+
+
+def kill_groups(processes: Iterable[ProcessRef | None], seconds: float = 5.0) -> None:
+    """Kill process groups and wait until their leaders are gone, at most `seconds`."""
+    killed = [process for process in processes if process is not None and kill_group(process)]
+    deadline = time.monotonic() + seconds
+    while any(is_alive(process) for process in killed) and time.monotonic() < deadline:
+        time.sleep(0.01)

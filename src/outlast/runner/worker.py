@@ -1,0 +1,262 @@
+"""Supervise one attempt: claim it, start the child with the user's code, renew the lease, kill, report.
+
+Started by a runner as `python -m outlast.runner.worker` with a `Job` as the first line of standard input.
+The end of standard input means that the runner paused or is gone: the child is stopped and the attempt
+given back without counting. It never renews for a child that is stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from ..errors import BackendError, Conflict, StaleAttempt
+from ..requests import Fence
+from ..run_requests import Begin, Outcome, Renew, Report, TaskRow
+from ..store import Store, connect
+from . import processes
+from .job import Job
+from .logs import log_path
+
+__all__ = ["main"]
+
+#: Seconds a child has between SIGTERM and SIGKILL, and between its report and its end.
+GRACE = 5.0
+#: Seconds for which a report is tried again while the store cannot be reached.
+REPORT_FOR = 120.0
+#: Exit status when somebody else had begun the attempt already.
+TAKEN = 3
+
+
+def main() -> int:
+    """Run one attempt; the exit status is 0 when its end was recorded (or is another's to record)."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    job = msgspec.json.decode(_first_line(), type=Job)
+    with connect(job.url) as store:
+        try:
+            task = store.backend.send(
+                Begin(job.scope, after=job.after, supervisor=processes.me(), lease=job.lease)
+            )
+        except Conflict:
+            return TAKEN
+        return Supervisor(store, job, task).run()
+
+
+def _first_line() -> bytes:
+    """Read the job from standard input, byte by byte at its end so that nothing after it is taken."""
+    data = b""
+    while not data.endswith(b"\n"):
+        more = os.read(0, 1)
+        if not more:
+            raise SystemExit(0)
+        data += more
+    return data
+
+
+class Supervisor:
+    """One attempt from its claim to its report."""
+
+    def __init__(self, store: Store, job: Job, task: TaskRow) -> None:
+        self.store, self.job, self.task = store, job, task
+        self.fence = Fence(task.scope, task.attempt, task.scope_id)
+        self.message = b""
+        self.status: int | None = None
+        self.stopped = False
+        self.ending: Outcome | None = None
+        self.why = ""
+        self.abandoned = False
+        self.kill_at: float | None = None
+
+    def run(self) -> int:
+        """Start the child, watch it to its end, report."""
+        wake, self.wake_write = os.pipe()
+        for end in (wake, self.wake_write):
+            os.set_blocking(end, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
+        self._spawn()
+        try:
+            self._watch(wake)
+        finally:
+            self._kill(signal.SIGKILL)
+        return 0 if self.abandoned else self._report()
+
+    def _spawn(self) -> None:
+        """Fork the child; it runs the user's code only after its process group has been recorded."""
+        life_read, self.life = os.pipe()
+        self.report_read, report_write = os.pipe()
+        path = log_path(self.job.logs, self.task.scope, self.task.attempt)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        log = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o666)
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self.life)
+            os.close(self.report_read)
+            _become_child(self, life_read, report_write, log)
+        for end in (life_read, report_write, log):
+            os.close(end)
+        os.set_blocking(self.report_read, False)
+        self.child = processes.identify(self.pid)
+        self.began = time.monotonic()
+        self._renew()
+        if not self.abandoned:
+            os.write(self.life, b"g")
+
+    def _watch(self, wake: int) -> None:
+        commands = 0
+        while self.status is None:
+            inputs = [wake, self.report_read, *([] if commands is None else [commands])]
+            ready, _, _ = select.select(inputs, [], [], self._patience())
+            if wake in ready:
+                with suppress(BlockingIOError):
+                    os.read(wake, 4096)
+            if self.report_read in ready:
+                self._read_message()
+            if commands is not None and commands in ready and self._command() == b"":
+                commands = None  # type: ignore[assignment]
+            self._look_at_child()
+            self._keep_time()
+        self._read_message()
+
+    def _patience(self) -> float:
+        """Return how long nothing needs doing, in seconds."""
+        now = time.monotonic()
+        moments = [self.renew_at, self.kill_at, self._timeout_at()]
+        return max(0.0, min(moment for moment in moments if moment is not None) - now)
+
+    def _timeout_at(self) -> float | None:
+        pending = self.job.timeout is not None and self.ending is None
+        return self.began + (self.job.timeout or 0.0) if pending else None
+
+    # --- what happens ----------------------------------------------------------------------------------------
+
+    def _read_message(self) -> None:
+        """Take in what the child says; a complete message leaves it a moment to end."""
+        with suppress(BlockingIOError):
+            while data := os.read(self.report_read, 65536):
+                self.message += data
+        if self.message.endswith(b"\n") and self.kill_at is None:
+            self.kill_at = time.monotonic() + GRACE
+
+    def _command(self) -> bytes:
+        """Obey the runner: "stop" abandons the attempt, the end of input pauses it."""
+        data = os.read(0, 4096)
+        if data == b"":
+            self._end("paused", "the runner paused")
+        elif b"stop" in data:
+            self.abandoned = True
+            self._end("paused", "stopped")
+        return data
+
+    def _look_at_child(self) -> None:
+        pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+        if pid == 0:
+            return
+        if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
+            self.stopped = os.WIFSTOPPED(status)
+        else:
+            self.status = status
+
+    def _keep_time(self) -> None:
+        now = time.monotonic()
+        timeout_at = self._timeout_at()
+        if timeout_at is not None and now >= timeout_at and not self.message:
+            self._end("failed", f"execution_timeout: still running after {self.job.timeout:g} s")
+        if self.kill_at is not None and now >= self.kill_at:
+            self._kill(signal.SIGKILL)
+            self.kill_at = now + GRACE
+        if now >= self.renew_at:
+            self._renew()
+
+    def _renew(self) -> None:
+        """Keep the claim, unless the child is stopped; a claim that is another's ends the child at once."""
+        self.renew_at = time.monotonic() + self.job.lease / 3
+        if self.stopped:
+            return
+        try:
+            self.store.backend.send(Renew(self.fence, self.job.lease, self.child))
+        except StaleAttempt as stale:
+            self.abandoned = True
+            self.why = stale.message
+            self._kill(signal.SIGKILL)
+        except BackendError:
+            self.renew_at = time.monotonic() + min(1.0, self.job.lease / 3)
+
+    # --- ending ------------------------------------------------------------------------------------------------
+
+    def _end(self, outcome: Outcome, why: str) -> None:
+        """Ask the child to end, and make it if it does not."""
+        if self.ending is None:
+            self.ending, self.why = outcome, why
+            self._kill(signal.SIGTERM)
+            self._kill(signal.SIGCONT)
+            self.kill_at = time.monotonic() + GRACE
+
+    def _kill(self, how: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, how)
+
+    def _report(self) -> int:
+        report = self._outcome()
+        deadline = time.monotonic() + REPORT_FOR
+        while True:
+            try:
+                self.store.backend.send(report)
+                return 0
+            except StaleAttempt:
+                return 0
+            except BackendError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
+
+    def _outcome(self) -> Report:
+        """Say how the attempt ended: by the child's own words, else by how it died."""
+        told: dict[str, Any] = msgspec.json.decode(self.message) if self.message.endswith(b"\n") else {}
+        if told.get("outcome") == "success":
+            return self._made("success", None, told["result"])
+        if self.ending is not None:
+            return self._made(self.ending, self.why)
+        if told:
+            return self._made(told["outcome"], told["error"])
+        return self._made("crashed", _death(self.status or 0))
+
+    def _made(self, outcome: Outcome, error: str | None, result: str | None = None) -> Report:
+        job, now = self.job, self.store.clock()
+        delays = {"failed": job.delay(self.task.failures + 1), "crashed": job.crash_delay(self.task.crashes + 1)}
+        retry_at = now + int(delays.get(outcome, 0.0) * 1_000_000)
+        return Report(
+            self.fence, outcome, result, error, job.retries, job.crash_retries, retry_at, clear_state=job.clear_state
+        )
+
+
+def _death(status: int) -> str:
+    """Say in words how a process died without a report."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        hint = " (perhaps out of memory)" if number == signal.SIGKILL else ""
+        return f"the process was killed by {signal.Signals(number).name}{hint}"
+    return f"the process exited with status {os.WEXITSTATUS(status)} without reporting"
+
+
+def _become_child(supervisor: Supervisor, life: int, report: int, log: int) -> None:
+    """Turn this fork into the process that runs the user's code; never returns."""
+    from .child import live
+
+    try:
+        signal.set_wakeup_fd(-1)
+        live(supervisor.store, supervisor.job, supervisor.task, supervisor.fence, life, report, log)
+    finally:
+        os._exit(70)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+"""The locks writers queue at: whoever asked first has it first, nobody waits for ever, and no death leaves it held."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from outlast.backends.locks import FairLock, FileLock
+from outlast.errors import BackendError
+
+HOLDER = """
+import sys, time
+from outlast.backends.locks import FileLock
+print("asking", flush=True)
+with FileLock(sys.argv[1]).held(20):
+    print("holding", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "store.db")
+
+
+@pytest.fixture
+def interrupted_soon() -> Iterator[None]:
+    """Let Ctrl-C come a moment after the test has begun to wait."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_threads_get_the_lock_in_the_order_they_asked() -> None:
+    lock, order = FairLock(), []
+    lock.acquire()
+
+    def work(number: int) -> None:
+        lock.acquire()
+        order.append(number)
+        lock.release()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for number, thread in enumerate(threads):
+        thread.start()
+        _until(lambda waiting=number + 1: len(lock._waiting) == waiting)
+    lock.release()
+    for thread in threads:
+        thread.join()
+    assert order == list(range(8))
+
+
+def test_a_thread_that_has_released_the_lock_comes_after_one_that_waits() -> None:
+    lock, order = FairLock(), []
+    lock.acquire()
+
+    def work() -> None:
+        lock.acquire()
+        order.append("waited")
+        lock.release()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    _until(lambda: bool(lock._waiting))
+    lock.release()
+    lock.acquire()
+    order.append("released")
+    lock.release()
+    thread.join()
+    assert order == ["waited", "released"]
+
+
+def test_a_thread_waits_for_a_bounded_time_and_then_leaves_the_queue() -> None:
+    lock = FairLock()
+    lock.acquire()
+    assert not lock.acquire(0.01)
+    lock.release()
+    assert lock.acquire(0)
+
+
+def test_an_interrupted_thread_leaves_the_queue(interrupted_soon: None) -> None:
+    lock = FairLock()
+    lock.acquire()
+    with pytest.raises(KeyboardInterrupt):
+        lock.acquire(20)
+    lock.release()
+    assert lock.acquire(0)
+
+
+def test_a_process_waits_for_a_bounded_time_and_is_told_who_holds_the_file(path: str) -> None:
+    with FileLock(path).held(1):
+        began = time.monotonic()
+        with (
+            pytest.raises(BackendError, match=r"another process has held .*store\.db\.lock"),
+            FileLock(path).held(0.05),
+        ):
+            pass
+        assert time.monotonic() - began < 5
+
+
+def test_one_that_gave_up_holds_nothing_and_may_ask_again(path: str) -> None:
+    first, second = FileLock(path), FileLock(path)
+    with first.held(1), pytest.raises(BackendError), second.held(0.05):
+        pass
+    for lock in (second, first, second):
+        with lock.held(5):
+            pass
+
+
+def test_one_that_was_interrupted_holds_nothing(path: str, interrupted_soon: None) -> None:
+    first, second = FileLock(path), FileLock(path)
+    with first.held(1), pytest.raises(KeyboardInterrupt), second.held(20):
+        pass
+    for lock in (first, second, first):
+        with lock.held(5):
+            pass
+
+
+def test_giving_up_leaves_no_thread_and_no_descriptor_behind(path: str) -> None:
+    first, second = FileLock(path), FileLock(path)
+    threads, descriptors = threading.active_count(), _descriptors()
+    for _ in range(5):
+        with first.held(1), pytest.raises(BackendError), second.held(0.02):
+            pass
+    _until(lambda: (threading.active_count(), _descriptors()) == (threads, descriptors))
+
+
+@pytest.mark.parametrize("waiting", [0, 1, 2])
+def test_killed_processes_leave_nothing_locked(path: str, waiting: int) -> None:
+    processes = [_hold(path, until="holding")] + [_hold(path, until="asking") for _ in range(waiting)]
+    time.sleep(0.1 * waiting)
+    for process in reversed(processes):
+        process.kill()
+        process.communicate()
+    with FileLock(path).held(0.5):
+        pass
+
+
+def test_a_process_that_has_released_the_lock_comes_after_one_that_waits(path: str) -> None:
+    lock = FileLock(path)
+    with lock.held(1):
+        other = _hold(path, until="asking")
+        _until(lambda: _stands_in_turnstile(path))
+    with pytest.raises(BackendError), lock.held(0.05):
+        pass
+    other.kill()
+    other.communicate()
+
+
+def _hold(path: str, until: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, path], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    while process.stdout.readline().strip() != until:
+        assert process.poll() is None
+    return process
+
+
+def _stands_in_turnstile(path: str) -> bool:
+    import fcntl
+
+    with open(path + ".turn", "rb") as turn:
+        try:
+            fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _descriptors() -> int:
+    return len(os.listdir("/dev/fd"))
+
+
+def _until(true: object) -> None:
+    end = time.monotonic() + 10
+    while not true():  # type: ignore[operator]
+        assert time.monotonic() < end, "it did not come about within 10 s"
+        time.sleep(0.001)
