@@ -23,6 +23,8 @@ EXAMPLES = Path(__file__).resolve().parent
 FOLDER = Path("demo")
 STORE = FOLDER / "outlast.db"
 RUN = "demo"
+BESIDE = Path(sys.executable).with_name("outlast")
+OUTLAST = os.path.relpath(BESIDE) if BESIDE.exists() else "outlast"
 
 FLIGHTS = {"EWR": 120_835, "JFK": 111_279, "LGA": 104_662}
 PAGE_ROWS = 5_000
@@ -155,9 +157,8 @@ def run_example(file: str, params: dict[str, object]) -> bool:
     """Run an example by the command, which shows its progress; say whether it ended well."""
     command = ["run", os.path.relpath(EXAMPLES / file), "--store", str(STORE), "--run-id", RUN]
     command += [word for name, value in params.items() for word in ("--param", f"{name}={value}")]
-    say("", f"$ outlast {shlex.join(command)}")
-    beside = Path(sys.executable).with_name("outlast")
-    status = subprocess.run([beside if beside.exists() else "outlast", *command]).returncode
+    say("", f"$ {OUTLAST} {shlex.join(command)}")
+    status = subprocess.run([OUTLAST, *command]).returncode
     expect(f"the exit status of {file}", status, 0)
     return status == 0
 
@@ -170,15 +171,14 @@ def ends_of(store: outlast.Store, address: str) -> list[str]:
 
 
 def say_what_is_left() -> None:
-    option = f"--store {STORE}"
-    say(
-        title("Look at what is left"),
-        f"  outlast state ls {option}",
-        f"  outlast state ls flights/{RUN}/load_EWR {option}",
-        f"  outlast state history flights/{RUN}/load_EWR last_page {option}",
-        f"  outlast runs show flights/{RUN} {option}",
-        f"  outlast logs flights/{RUN}/load_JFK {option}",
-    )
+    commands = [
+        "state ls",
+        f"state ls flights/{RUN}/load_EWR",
+        f"state history flights/{RUN}/load_EWR last_page",
+        f"runs show flights/{RUN}",
+        f"logs flights/{RUN}/load_JFK",
+    ]
+    say(title("Look at what is left"), *(f"  {OUTLAST} {command} --store {STORE}" for command in commands))
 
 
 def expect(what: str, found: object, wanted: object) -> None:

@@ -37,9 +37,7 @@ UPSERT = f"insert or replace into flights values (?{', ?' * len(COLUMNS)})"
 @task
 def load(origin, params=None, task_state_store=None, ti=None):
     """Load the flights from one airport, from the page after the last one that was checkpointed."""
-    demo = Demo(
-        origin, params, task_state_store, ti
-    )  # counts pages and kills workers; a task of yours needs no such thing
+    demo = Demo(origin, params, task_state_store, ti)  # counts pages and kills workers: not needed in a task of yours
     source, page_rows = params["source"], params["page_rows"]
 
     pages = task_state_store.get("pages")
@@ -60,22 +58,14 @@ def load(origin, params=None, task_state_store=None, ti=None):
 
 @task
 def check(pages_read, params=None, task_state_store=None):
-    """Compare what was loaded with the source, row by row, and say which pages were read more than once."""
+    """Compare what was loaded with the source, row by row, and count the pages that were read more than once."""
     source = {origin: digest_of(numbered(flights_from(origin, params["source"]))) for origin in AIRPORTS}
     with closing(open_destination(params["destination"])) as destination:
         loaded = {origin: digest_of(rows_loaded(destination, origin)) for origin in AIRPORTS}
-        (total,) = destination.execute("select count(*) from flights").fetchone()
-        (distinct,) = destination.execute(
-            f"select count(*) from (select distinct {', '.join(COLUMNS)} from flights)"
-        ).fetchone()
-    if loaded != source or total != sum(result["rows"] for result in source.values()) or distinct != total:
-        raise ValueError(f"loaded: {loaded}, {total} rows, {distinct} of them different; but the source has {source}")
-    report = {
-        "airports": loaded,
-        "rows": total,
-        "duplicates": total - distinct,
-        **count_pages(pages_read),
-    }
+        total, duplicates = count_rows(destination)
+    if loaded != source or total != sum(airport["rows"] for airport in source.values()) or duplicates:
+        raise ValueError(f"loaded: {loaded}, {total} rows, {duplicates} duplicates; but the source has {source}")
+    report = {"airports": loaded, "rows": total, "duplicates": duplicates, **count_pages(pages_read)}
     task_state_store.set("report", report)
     return report
 
@@ -141,6 +131,13 @@ def open_destination(path) -> sqlite3.Connection:
 def rows_loaded(destination, origin) -> Iterator[tuple]:
     """Yield the rows of one airport in the order of their numbers."""
     return destination.execute("select * from flights where origin = ? order by row_number", (origin,))
+
+
+def count_rows(destination) -> tuple[int, int]:
+    """Return how many rows there are, and how many of them have the same content as another one."""
+    (total,) = destination.execute("select count(*) from flights").fetchone()
+    different = f"select count(*) from (select distinct {', '.join(COLUMNS)} from flights)"
+    return total, total - destination.execute(different).fetchone()[0]
 
 
 def digest_of(rows) -> dict:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -39,11 +41,12 @@ def interrupted_soon() -> Iterator[None]:
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1))
+    timer.start()
     yield
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
+    timer.join()
+    signal.signal(signal.SIGUSR1, before)
 
 
 def test_threads_get_the_lock_in_the_order_they_asked() -> None:
@@ -58,7 +61,7 @@ def test_threads_get_the_lock_in_the_order_they_asked() -> None:
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
     for number, thread in enumerate(threads):
         thread.start()
-        _until(lambda waiting=number + 1: len(lock._waiting) == waiting)
+        _until(partial(lambda waiting: len(lock._waiting) == waiting, number + 1))
     lock.release()
     for thread in threads:
         thread.join()
@@ -171,8 +174,6 @@ def _hold(path: str, until: str) -> subprocess.Popen[str]:
 
 
 def _stands_in_turnstile(path: str) -> bool:
-    import fcntl
-
     with open(path + ".turn", "rb") as turn:
         try:
             fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -185,8 +186,8 @@ def _descriptors() -> int:
     return len(os.listdir("/dev/fd"))
 
 
-def _until(true: object) -> None:
+def _until(true: Callable[[], bool]) -> None:
     end = time.monotonic() + 10
-    while not true():  # type: ignore[operator]
+    while not true():
         assert time.monotonic() < end, "it did not come about within 10 s"
         time.sleep(0.001)

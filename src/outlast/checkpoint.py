@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sized
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import codec
@@ -35,6 +36,8 @@ class Checkpoint(Generic[T]):
     another one raises Conflict. With `id` (a function of the item) the ids done are kept in batches under
     `key/0`, `key/1`, …, so order does not matter. `every` records only each n-th item: a kill then repeats
     up to n items. `progress` names a key kept at `{"done", "total", "rate"}`, None for no such key.
+    `retention` is that of the marks: with `id` under an address used for longer than the default (30 days),
+    give NEVER_EXPIRE, or what was done first is forgotten first.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Checkpoint(Generic[T]):
         id: Callable[[T], str | int] | None,
         total: int | None,
         progress: str | None,
+        retention: timedelta | None,
     ) -> None:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ValueError(f"every is {every!r}; it is how many items one record covers: 1 or more")
@@ -54,9 +58,10 @@ class Checkpoint(Generic[T]):
         self.total = len(items) if total is None and isinstance(items, Sized) else total
         self.marks: _Positions | _Ids = _Positions(check_key(key)) if id is None else _Ids(check_key(key), id)
         self.progress = progress and check_key(progress)
-        self.unrecorded = 0
+        self.retention = retention
+        self.unrecorded = self.fresh = self.told = 0
         self.began = self.written_at = state.clock()
-        self.fresh = 0
+        state._expiry(retention)
 
     def __iter__(self) -> Iterator[T]:
         if not isinstance(self.items, Iterable):
@@ -99,16 +104,16 @@ class Checkpoint(Generic[T]):
 
     def _end(self) -> Plan[None]:
         """Record what is done when the loop ends, also when its body raised: the items before that one."""
-        if self.unrecorded or self.fresh and self.progress:
+        if self.unrecorded or (self.progress and self.told < self.fresh):
             yield from self._record(last=True)
 
     def _record(self, last: bool = False) -> Plan[None]:
         now = self.state.clock()
-        values = self.marks.changed()
+        values = self.marks.changed() if self.unrecorded else {}
         if self.progress and (last or now - self.written_at >= PROGRESS_EVERY or self.marks.count == self.total):
             values[self.progress] = self._progress(now)
-            self.written_at = now
-        yield from self.state._set_many(values)
+            self.written_at, self.told = now, self.fresh
+        yield from self.state._set_many(values, retention=self.retention)
         self.unrecorded = 0
 
     def _progress(self, now: int) -> dict[str, JsonValue]:
@@ -172,7 +177,11 @@ class _Ids:
 
     def load(self, state: TaskState) -> Plan[None]:
         stored = yield from state._items(self.key + "/")
-        numbered: dict[int, Any] = {int(name.rpartition("/")[2]): value for name, value in stored if name.rpartition("/")[2].isdecimal()}
+        numbered: dict[int, Any] = {}
+        for name, value in stored:
+            number = name.rpartition("/")[2]
+            if number.isdecimal():
+                numbered[int(number)] = value
         self.batches = [list(numbered.get(number, [])) for number in range(max(numbered, default=-1) + 1)]
         self.done = {id for batch in self.batches for id in batch}
 
@@ -188,7 +197,9 @@ class _Ids:
         self.dirty.add(len(self.batches) - 1)
 
     def changed(self) -> dict[str, JsonValue]:
-        values: dict[str, JsonValue] = {f"{self.key}/{number}": list(self.batches[number]) for number in sorted(self.dirty)}
+        values: dict[str, JsonValue] = {
+            f"{self.key}/{number}": list(self.batches[number]) for number in sorted(self.dirty)
+        }
         self.dirty.clear()
         return values
 

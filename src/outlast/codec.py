@@ -156,7 +156,7 @@ def _subclass(value: Any, path: _Path, above: tuple[Any, ...] | None) -> Any:
             return _mapping(value, path, above)
         case list():
             return _sequence(value, path, above)
-    raise InvalidValue(f"{_place(path)} is a {_type_name(value)}; store {_remedy(value)}")
+    raise InvalidValue(f"{_place(path)} is {_type_name(value)}; store {_remedy(value)}")
 
 
 _REMEDIES = {
@@ -196,8 +196,11 @@ def _remedy(value: Any) -> str:
 
 
 def _type_name(value: Any) -> str:
+    """Return a type with its article: a datetime, an object, a numpy.int64."""
     kind = type(value)
-    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__.split('.')[0]}.{kind.__qualname__}"
+    known = kind.__module__ in ("builtins", "datetime", "decimal", "uuid")
+    name = kind.__name__ if known else f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"
+    return f"{'an' if name[0] in 'aeiouAEIO' else 'a'} {name}"
 
 
 def _find_surrogate(value: Any, path: _Path) -> str:

@@ -58,7 +58,7 @@ class TaskSpec(msgspec.Struct, frozen=True):
 
 
 class TaskRow(msgspec.Struct, frozen=True):
-    """One task instance as stored. `attempt` is the newest one begun (0: none); failures and crashes are counted apart."""
+    """One task instance as stored. `attempt` is the newest one begun, 0 if none was; deaths are counted apart."""
 
     scope: TaskScope
     scope_id: int
@@ -218,7 +218,7 @@ class Begin(msgspec.Struct, frozen=True, tag="begin"):
 
 
 class Renew(msgspec.Struct, frozen=True, tag="renew"):
-    """Keep a claim alive, a lapsed one too while no newer attempt exists; StaleAttempt otherwise. `child` is recorded."""
+    """Keep a claim, a lapsed one too while no newer attempt exists; StaleAttempt otherwise. Records `child`."""
 
     fence: Fence
     lease: float

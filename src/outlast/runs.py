@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from .finding import is_pattern, matches
+from .codec import load
+from .errors import NotFound
 from .plans import Plan, awaiting, blocking
 from .run_requests import (
     Attempts,
@@ -22,12 +24,14 @@ from .run_requests import (
     ProcessRef,
     Pruned,
     PruneRuns,
+    PullResults,
+    Results,
     RunDetail,
     RunPage,
     RunRow,
     Touched,
 )
-from .values import TaskScope, Writer
+from .values import JsonValue, TaskScope, Writer
 
 if TYPE_CHECKING:
     from .backends import Backend
@@ -49,9 +53,7 @@ class Runs:
     def __init__(self, backend: Backend, config: Config, clock: Clock, writer: Writer) -> None:
         self.backend, self.config, self.clock, self.writer = backend, config, clock, writer
 
-    def _list(
-        self, *, dag_id: str | None = None, states: Sequence[str] = (), limit: int = 100
-    ) -> Plan[Counted]:
+    def _list(self, *, dag_id: str | None = None, states: Sequence[str] = (), limit: int = 100) -> Plan[Counted]:
         """Return runs, newest first, each with the number of its task instances by state.
 
         `dag_id` is a name, or a pattern (`*`, `?`, `[…]`, case counts).
@@ -74,6 +76,14 @@ class Runs:
     def _attempts(self, scope: TaskScope) -> Plan[Attempts]:
         """Return a task instance with all its attempts, oldest first; NotFound if no run has it."""
         return (yield ListAttempts(scope))  # type: ignore[no-any-return]
+
+    def _result(self, scope: TaskScope, name: str = "return_value") -> Plan[JsonValue]:
+        """Return what a task instance returned, or pushed under a name; NotFound if there is no such result."""
+        indexes = (scope.map_index,)
+        found: Results = yield PullResults(scope.dag_id, scope.run_id, (scope.task_id,), name, indexes)
+        if not found.rows:
+            raise NotFound(f"{scope} has no result {name!r}; it has not succeeded yet, or returned nothing")
+        return load(found.rows[0][2])
 
     def _clear(
         self,
@@ -155,6 +165,7 @@ class Runs:
     list, alist = blocking(_list), awaiting(_list)
     get, aget = blocking(_get), awaiting(_get)
     attempts, aattempts = blocking(_attempts), awaiting(_attempts)
+    result, aresult = blocking(_result), awaiting(_result)
     clear, aclear = blocking(_clear), awaiting(_clear)
     mark, amark = blocking(_mark), awaiting(_mark)
     cancel, acancel = blocking(_cancel), awaiting(_cancel)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -74,7 +74,7 @@ def expiry_of(retention: timedelta | None, now: int, default_days: int) -> int |
         return min(now + default_days * _DAY, _LAST_MOMENT) if default_days else None
     if not isinstance(retention, timedelta):
         raise TypeError(
-            f"retention is a {type(retention).__name__}; use a timedelta such as timedelta(days=7), NEVER_EXPIRE or None"
+            f"retention is a {type(retention).__name__}; use a timedelta, NEVER_EXPIRE or None: timedelta(days=7)"
         )
     if retention == NEVER_EXPIRE:
         return None
@@ -211,7 +211,9 @@ class State:
         receipt = yield from self._apply(Increment(check_key(key), int(by), expires_at, keep))
         return int(_last(receipt).text or "")
 
-    def _change(self, key: str, function: Callable[[Any], Any], default: Any, expires_at: int | None, keep: bool) -> Plan[Any]:
+    def _change(
+        self, key: str, function: Callable[[Any], Any], default: Any, expires_at: int | None, keep: bool
+    ) -> Plan[Any]:
         """Read, compute, compare and write, until nobody came between; no lock is held while `function` runs."""
         name = check_key(key)
         for tried in range(UPDATE_ROUNDS):
@@ -324,18 +326,21 @@ class TaskState(State):
 
     def checkpoint(
         self,
-        items: Iterable[T],
+        items: Iterable[T] | AsyncIterable[T],
         key: str = "last_done",
         *,
         every: int = 1,
         id: Callable[[T], str | int] | None = None,
         total: int | None = None,
         progress: str | None = "progress",
+        retention: timedelta | None = None,
     ) -> Checkpoint[T]:
         """Yield the items not yet done, recording each after its body has run; see `outlast.checkpoint`."""
         from .checkpoint import Checkpoint
 
-        return Checkpoint(self, items, key, every=every, id=id, total=total, progress=progress)
+        return Checkpoint(
+            self, items, key, every=every, id=id, total=total, progress=progress, retention=retention
+        )
 
 
 class AssetState(State):

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["Store", "connect"]
 
 
-def connect(url: str | os.PathLike[str] | None = None, *, config: Config | None = None, clock: Clock = system_clock) -> Store:
+def connect(
+    url: str | os.PathLike[str] | None = None, *, config: Config | None = None, clock: Clock = system_clock
+) -> Store:
     """Open a store.
 
     `url` is a path, `sqlite:///PATH`, or the URL of a database or server. Without one: OUTLAST_URL, else the

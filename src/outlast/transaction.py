@@ -174,4 +174,4 @@ class Transaction(Generic[V]):
 
 def _is_blind(operation: Operation) -> bool:
     """Say whether an operation needs no look at what is stored."""
-    return isinstance(operation, Remove) or isinstance(operation, Put) and not operation.keep_expiry
+    return isinstance(operation, Remove) or (isinstance(operation, Put) and not operation.keep_expiry)

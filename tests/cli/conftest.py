@@ -96,7 +96,7 @@ class Terminal:
 
     def __init__(self, arguments: tuple[str, ...], variables: dict[str, str]) -> None:
         self.master, slave = pty.openpty()
-        plain = {"TERM": "dumb", "COLUMNS": "100", "NO_COLOR": "1"}
+        plain = {"TERM": "dumb", "COLUMNS": "80", "LINES": "25", "NO_COLOR": "1"}
         self.process = subprocess.Popen(
             [sys.executable, "-c", TAKE_TERMINAL, *PROGRAM, *arguments],
             stdin=slave,
@@ -117,6 +117,13 @@ class Terminal:
 
     def type(self, text: str) -> None:
         os.write(self.master, text.encode())
+
+    def press_ctrl_c(self) -> None:
+        """Press Ctrl-C until it ends: one that comes just before the program waits for a key is seen at the next."""
+        while self.process.poll() is None:
+            self.type("\x03")
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.3)
 
     def end(self, seconds: float = 20) -> Told:
         """Wait for the end; everything printed is `out`, with plain line ends."""

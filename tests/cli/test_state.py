@@ -19,6 +19,7 @@ import outlast
 from .conftest import PROGRAM, SHOWN_THEN, Told
 
 INGEST = "nightly/2026-11-29/ingest"
+CTRL_C, CTRL_D = "\x03", "\x04"
 Call = Callable[..., Told]
 
 
@@ -187,9 +188,7 @@ def test_get_as_json_tells_all_about_the_entry(call: Call, ingest: outlast.TaskS
 
 
 def test_get_of_what_is_not_there_is_exit_4_and_names_what_looks_like_it(call: Call, ingest: outlast.TaskState) -> None:
-    assert call("state", "get", INGEST, "pagee") == Told(
-        4, "", f"outlast: {INGEST} has no 'pagee'; did you mean 'page'?\n"
-    )
+    assert call("state", "get", INGEST, "pag") == Told(4, "", f"outlast: {INGEST} has no 'pag'; did you mean 'page'?\n")
     assert call("state", "get", INGEST, "x").err == f"outlast: {INGEST} has no 'x'; `outlast state ls` lists its keys\n"
     assert (
         call("state", "get", "a/b/c", "page").err
@@ -360,14 +359,14 @@ def test_clear_without_a_terminal_needs_yes(program: Call, store: outlast.Store,
 
 
 @pytest.mark.parametrize(
-    ("answer", "status", "left"), [("y\n", 0, 0), ("n\n", 1, 2), ("\n", 1, 2), ("\x03", 130, 2), ("\x04", 130, 2)]
+    ("answer", "status", "left"), [("y\n", 0, 0), ("n\n", 1, 2), ("\n", 1, 2), (CTRL_C, 130, 2), (CTRL_D, 130, 2)]
 )
 def test_clear_asks_on_a_terminal(
     terminal: Any, store: outlast.Store, ingest: outlast.TaskState, answer: str, status: int, left: int
 ) -> None:
     window = terminal("state", "clear", INGEST)
     window.expect("begins from the start, as if none had run before.\nRemove them? [y/N]: ")
-    window.type(answer)
+    window.press_ctrl_c() if answer == CTRL_C else window.type(answer)
     assert window.end().status == status
     assert len(now_of(store)) == left
 

@@ -148,6 +148,20 @@ def test_flights_land_once_although_two_workers_are_killed(url: str, source: Pat
     assert flight_numbers == [(str(number),) for number in range(sum(ROWS.values()))]
 
 
+def test_a_kill_leaves_whole_pages(url: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page half written when its worker died is not there; one that was committed is, checkpointed or not."""
+    monkeypatch.setenv("OUTLAST__RUNNER__CRASH_RETRIES", "0")
+    kills = {"kill_in_page": "EWR:4", "kill_after_commit": "JFK:3"}
+    done = run_example("flights.py", destination=tmp_path / "flights.db", source=source, page_rows=PAGE_ROWS, **kills)
+    assert done.returncode == 1, done.stderr
+    with closing(sqlite3.connect(tmp_path / "flights.db")) as destination:
+        rows = dict(destination.execute("select origin, count(*) from flights group by origin"))
+    with outlast.connect(url) as store:
+        last_pages = {origin: store.task(f"flights/r/load_{origin}").get("last_page") for origin in ROWS}
+    assert rows == {"EWR": 3 * PAGE_ROWS, "JFK": 3 * PAGE_ROWS, "LGA": ROWS["LGA"]}
+    assert last_pages == {"EWR": 3, "JFK": 2, "LGA": 3}
+
+
 @pytest.mark.parametrize(
     "harm",
     [

@@ -50,7 +50,11 @@ class PeopleSQL:
     def _refuse_unknown(self, tasks: Sequence[TaskRow], request: ClearTasks) -> None:
         known: set[tuple[str, int | None]] = {(task.scope.task_id, task.scope.map_index) for task in tasks}
         known |= {(task.scope.task_id, None) for task in tasks}
-        missing = [task_id if index is None else f"{task_id}/{index}" for task_id, index in request.tasks if (task_id, index) not in known]
+        missing = [
+            task_id if index is None else f"{task_id}/{index}"
+            for task_id, index in request.tasks
+            if (task_id, index) not in known
+        ]
         if missing or not request.tasks:
             run = f"{request.dag_id}/{request.run_id}"
             raise NotFound(f"run {run} has no task {', '.join(missing)}; `outlast tasks ls {run}` lists those it has")
@@ -70,8 +74,8 @@ class PeopleSQL:
             self._fence_out(task, "cleared", now)
             self.execute("delete from result where scope_id = ?", (task.scope_id,))
             self.execute(
-                "update task set state = 'waiting', failures = 0, crashes = 0, due_at = null, ended_at = null, error = null"
-                " where scope_id = ?",
+                "update task set state = 'waiting', failures = 0, crashes = 0, due_at = null, ended_at = null,"
+                " error = null where scope_id = ?",
                 (task.scope_id,),
             )
             if request.discard:
@@ -103,7 +107,8 @@ class PeopleSQL:
         task = self.runs.task(request.scope)
         if request.state == "cancelled" and task.state in ENDED:
             raise Conflict(
-                f"{task.scope} has already ended ({task.state}); there is nothing to cancel, but it can be marked failed"
+                f"{task.scope} has already ended ({task.state}), so there is nothing to cancel; "
+                "it can be marked failed, or cleared to run again"
             )
         self._fence_out(task, f"marked {request.state}", now)
         self._end_as(task, request.state, now)
@@ -112,7 +117,7 @@ class PeopleSQL:
         action = "cancel" if request.state == "cancelled" else f"mark {request.state}"
         self._record(request.writer, action, task, request.state, now)
         freed = self._free_below(run, task) if request.state == "success" else 0
-        if freed or run.state in ("success", "failed") and run.state != request.state:
+        if freed or (run.state in ("success", "failed") and run.state != request.state):
             self._reopen(run)
         return self._touched(run, [task], now)
 
@@ -133,9 +138,10 @@ class PeopleSQL:
     def _was_resolved(self, task: TaskRow) -> bool:
         """Say whether a task instance ended unrun; one that skipped itself had an attempt that says so."""
         ran = self.execute(
-            "select 1 from attempt where scope_id = ? and number = ? and state = 'skipped'", (task.scope_id, task.attempt)
+            "select 1 from attempt where scope_id = ? and number = ? and state = 'skipped'",
+            (task.scope_id, task.attempt),
         )
-        return task.state == "upstream_failed" or task.state == "skipped" and not ran
+        return task.state == "upstream_failed" or (task.state == "skipped" and not ran)
 
     def cancel(self, request: CancelRun, now: int) -> Touched:
         """Cancel what has not ended, and the run."""

@@ -13,6 +13,7 @@ import msgspec
 
 from ..errors import Conflict, NotFound, StaleAttempt
 from ..requests import Commit, Fence, Part, RemoveAll
+from ..rules import check_fence
 from ..run_requests import (
     ENDED,
     AttemptRow,
@@ -37,7 +38,6 @@ from ..run_requests import (
     StartRun,
     TaskRow,
 )
-from ..rules import check_fence
 from ..values import TaskScope, Writer
 from .sql import StateSQL
 
@@ -70,8 +70,8 @@ class RunsSQL:
         if self.find_run(request.dag_id, request.run_id) is not None:
             raise Conflict(f"run {request.dag_id}/{request.run_id} exists already; choose another run id, or resume it")
         self.execute(
-            "insert into run (dag_id, run_id, state, params, file, digest, logical_date, created_at, started_at, holder,"
-            " lease_until) values (?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?)",
+            "insert into run (dag_id, run_id, state, params, file, digest, logical_date, created_at, started_at,"
+            " holder, lease_until) values (?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 request.dag_id,
                 request.run_id,
@@ -130,9 +130,8 @@ class RunsSQL:
         return self.run(request.dag_id, request.run_id)
 
     def _has_open(self, run: int) -> bool:
-        marks = ", ".join("?" * len(ENDED))
-        rows = self.execute(f"select 1 from task where run = ? and state not in ({marks}) limit 1", (run, *sorted(ENDED)))
-        return bool(rows)
+        marks, ended = ", ".join("?" * len(ENDED)), sorted(ENDED)
+        return bool(self.execute(f"select 1 from task where run = ? and state not in ({marks}) limit 1", (run, *ended)))
 
     def get(self, request: GetRun, now: int) -> RunDetail:
         """Return a run with its task instances, in the order they were created."""
@@ -156,7 +155,8 @@ class RunsSQL:
         return RunPage(counted, runs[-1].id if len(runs) == request.limit else None)
 
     def _counts(self, run: int) -> dict[str, int]:
-        return dict(self.execute("select state, count(*) from task where run = ? group by state order by state", (run,)))
+        rows = self.execute("select state, count(*) from task where run = ? group by state order by state", (run,))
+        return dict(rows)
 
     def find_run(self, dag_id: str, run_id: str) -> RunRow | None:
         rows = self.execute(f"select {_RUN} from run where dag_id = ? and run_id = ?{self.lock}", (dag_id, run_id))
@@ -188,15 +188,15 @@ class RunsSQL:
     def begin(self, request: Begin, now: int) -> TaskRow:
         """Claim the next attempt: raise the fence, forget earlier results, start the lease."""
         task = self.task(request.scope)
-        ready = task.state == "waiting" or task.state == "up_for_retry" and (task.due_at or 0) <= now
+        ready = task.state == "waiting" or (task.state == "up_for_retry" and (task.due_at or 0) <= now)
         if not ready or task.attempt != request.after:
             raise Conflict(f"{request.scope} is {task.state} at attempt {task.attempt}; somebody else has begun it")
         number = self._raise_fence(task.scope_id, now)
         until = now + _micros(request.lease)
         self.execute("delete from result where scope_id = ?", (task.scope_id,))
         self.execute(
-            "update task set state = 'running', attempt = ?, reserved = 0, due_at = null, lease_until = ?, started_at = ?,"
-            " ended_at = null, error = null, supervisor = ?, child = null where scope_id = ?",
+            "update task set state = 'running', attempt = ?, reserved = 0, due_at = null, lease_until = ?,"
+            " started_at = ?, ended_at = null, error = null, supervisor = ?, child = null where scope_id = ?",
             (number, until, now, _text(request.supervisor), task.scope_id),
         )
         self.execute(
@@ -298,7 +298,8 @@ class RunsSQL:
 
     def end_attempt(self, scope_id: int, number: int, state: str, error: str | None, now: int) -> None:
         self.execute(
-            "update attempt set state = ?, error = ?, ended_at = ? where scope_id = ? and number = ? and ended_at is null",
+            "update attempt set state = ?, error = ?, ended_at = ?"
+            " where scope_id = ? and number = ? and ended_at is null",
             (state, error, now, scope_id, number),
         )
 
@@ -315,7 +316,8 @@ class RunsSQL:
         """Return a task instance with every attempt of it, oldest first."""
         task = self.task(request.scope)
         rows = self.execute(
-            "select number, state, started_at, ended_at, supervisor, error from attempt where scope_id = ? order by number",
+            "select number, state, started_at, ended_at, supervisor, error from attempt"
+            " where scope_id = ? order by number",
             (task.scope_id,),
         )
         return Attempts(task, tuple(_attempt(*row) for row in rows))
@@ -380,7 +382,9 @@ def _task(row: Sequence[Any]) -> TaskRow:
     return TaskRow(*facts)
 
 
-def _attempt(number: int, state: str, began: int, ended: int | None, supervisor: str | None, error: str | None) -> AttemptRow:
+def _attempt(
+    number: int, state: str, began: int, ended: int | None, supervisor: str | None, error: str | None
+) -> AttemptRow:
     return AttemptRow(number, state, began, ended, _ref(supervisor), error)
 
 

@@ -367,10 +367,10 @@ class StateSQL:
         earliest = min((moment for moment in due if moment is not None), default=None)
         if earliest is not None and (scope.sweep_at is None or earliest < scope.sweep_at):
             scope.sweep_at = earliest
+            self.execute("update scope set sweep_at = ? where id = ?", (earliest, scope.id))
         scope.revision = decision.revision
-        self.execute(
-            "update scope set revision = ?, changed_at = ?, sweep_at = ? where id = ?",
-            (scope.revision, now, scope.sweep_at, scope.id),
+        self.execute(  # without sweep_at, whose index would be written as well
+            "update scope set revision = ?, changed_at = ? where id = ?", (scope.revision, now, scope.id)
         )
 
     def _due(self, row: Row) -> int | None:

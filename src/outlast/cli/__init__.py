@@ -31,6 +31,9 @@ class Home(NamedTuple):
 #: Every command, in the order of `outlast --help`.
 COMMANDS = {
     "run": Home("run", "run", "Run a DAG file to its end, and resume it after a crash."),
+    "runs": Home("runs", "runs", "Look at runs, cancel, remove or prune them."),
+    "tasks": Home("tasks", "tasks", "Look at the task instances of a run; clear, cancel or mark them."),
+    "logs": Home("logs", "logs", "Print what an attempt has written, or follow it."),
     "state": Home("state", "state", "Look at and change what tasks and assets have stored."),
     "state-store": Home("state_store", "state_store", "Look after the place where state is kept."),
     "audit": Home("audit", "audit", "Show what people have changed, and when."),

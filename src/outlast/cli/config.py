@@ -8,13 +8,13 @@ import msgspec
 from .. import config as configuration
 from ..config import Setting
 from . import show
-from .options import Place, as_json, at_place
+from .options import Commands, Place, as_json, at_place
 from .show import Column
 
 __all__ = ["config"]
 
 
-@click.group()
+@click.group(cls=Commands)
 def config() -> None:
     """Show the settings that hold."""
 

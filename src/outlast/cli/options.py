@@ -17,6 +17,7 @@ from ..errors import OutlastError
 from ..values import NEVER_EXPIRE, Cursor, Scope, asset_scope, parse_task
 
 __all__ = [
+    "Commands",
     "Mistake",
     "NobodyToAsk",
     "Place",
@@ -60,6 +61,16 @@ def as_mistake() -> Iterator[None]:
         raise
     except (ValueError, TypeError) as error:
         raise Mistake(str(error)) from error
+
+
+class Commands(click.Group):
+    """A group of commands that says what there is when none is given, as a wrong command line."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(2)
+        return super().parse_args(ctx, args)
 
 
 # --- What people write -------------------------------------------------------------------------------------

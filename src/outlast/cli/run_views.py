@@ -20,17 +20,21 @@ from .show import Column
 
 __all__ = [
     "attempt_document",
+    "command_line",
     "counts_text",
     "dead_holder",
+    "detail_document",
     "facts",
     "first_line",
     "is_gone",
     "is_held",
+    "params_of",
     "place_of",
     "process_text",
     "resume_line",
     "run_document",
     "run_name",
+    "run_seconds",
     "since_to",
     "span",
     "state_text",
@@ -117,9 +121,9 @@ def since_to(started_at: int | None, ended_at: int | None) -> float | None:
 
 
 def first_line(text: str | None) -> str:
-    """Return an error in one line: its last, which in a traceback's words says what went wrong."""
+    """Return an error in one line: its first, or its last where it begins with a place in a file."""
     lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+    return "" if not lines else lines[-1] if lines[0].startswith("File ") else lines[0]
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> None:
@@ -228,7 +232,7 @@ def run_document(run: RunRow, counts: Mapping[str, int], now: int) -> dict[str, 
 def detail_document(store: Store, detail: RunDetail, reveal: bool) -> dict[str, Any]:
     """Return a run with its parameters and task instances for a program; a hidden parameter is null."""
     now = store.clock()
-    counts = Counter(task.state for task in detail.tasks)
+    counts: Counter[str] = Counter(task.state for task in detail.tasks)
     params, masked = params_of(detail.run, store.config, reveal)
     instances = [task_document(store, task, now) for task in detail.tasks]
     run = run_document(detail.run, counts, now)

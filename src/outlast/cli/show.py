@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import datetime
-from typing import Any, NamedTuple
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 import msgspec
@@ -15,9 +15,13 @@ from ..config import Config
 from ..finding import matches
 from ..values import AssetScope, Entry, JsonValue, Scope, Version, Writer
 
+if TYPE_CHECKING:
+    from rich.text import Text
+
 __all__ = [
     "MASK",
     "Column",
+    "age",
     "count",
     "cut",
     "document",
@@ -96,14 +100,15 @@ def _writer_document(writer: Writer) -> dict[str, Any]:
 
 
 class Column(NamedTuple):
-    """A column of a table: its title, and whether it holds numbers."""
+    """A column of a table: its title, whether it holds numbers, and what a narrow terminal does to it."""
 
     title: str
     number: bool = False
+    narrow: Literal["fold", "cut", "keep"] = "fold"
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows under titles: ruled on a terminal, in plain columns otherwise."""
+    """Print rows under titles, fitted to the terminal if there is one."""
     cells = [[visible(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _rich_table(columns, cells)
@@ -134,17 +139,23 @@ def _width(text: str) -> int:
 
 
 def _rich_table(columns: Sequence[Column], rows: list[list[str]]) -> None:
-    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
+    shown = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for column in columns:
-        shown.add_column(column.title, justify="right" if column.number else "left", overflow="fold")
+        keep = column.number or column.narrow == "keep"
+        shown.add_column(column.title, justify="right" if column.number else "left", no_wrap=keep, overflow="fold")
     for row in rows:
-        shown.add_row(*[Text(cell) for cell in row])
+        cells = zip(columns, row, strict=True)
+        shown.add_row(*[_cut_by_rich(Text(cell)) if column.narrow == "cut" else Text(cell) for column, cell in cells])
     Console(file=sys.stdout, highlight=False).print(shown)
+
+
+def _cut_by_rich(text: Text) -> Text:
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
 
 
 def visible(text: str) -> str:
@@ -172,6 +183,19 @@ def cut(text: str, width: int = VALUE_WIDTH) -> str:
 def when(moment: datetime | None, absent: str = "") -> str:
     """Return a moment to the second, in UTC."""
     return absent if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def age(moment: datetime | None, absent: str = "") -> str:
+    """Return a moment for a table: to the second in UTC, or on a terminal, which has little room, how far off it is."""
+    if moment is None or not sys.stdout.isatty():
+        return when(moment, absent)
+    seconds = int((moment - datetime.now(UTC)).total_seconds())
+    size, unit = next((known for known in _UNITS if known[0] <= abs(seconds)), (1, "s"))
+    amount = f"{round(abs(seconds) / size)} {unit}"
+    return f"in {amount}" if seconds > 0 else f"{amount} ago"
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:

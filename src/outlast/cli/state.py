@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from .options import Commands
 from .state_changing import clear, restore, rm, set_value
 from .state_reading import find, get, history, ls, watch
 
 __all__ = ["state"]
 
 
-@click.group()
+@click.group(cls=Commands)
 def state() -> None:
     """Look at and change what tasks and assets have stored.
 

@@ -85,12 +85,12 @@ def _show_scopes(scopes: list[ScopeInfo], as_json: bool) -> None:
         show.note("nothing is stored here")
     else:
         columns = [Column("SCOPE"), Column("ENTRIES", True), Column("BYTES", True), Column("ATTEMPT", True)]
-        show.table([*columns, Column("CHANGED")], [_scope_row(info) for info in scopes])
+        show.table([*columns, Column("CHANGED", narrow="keep")], [_scope_row(info) for info in scopes])
 
 
 def _scope_row(info: ScopeInfo) -> list[str]:
     attempt = str(info.attempt) if isinstance(info.scope, TaskScope) else "-"
-    return [str(info.scope), str(info.entries), str(info.bytes), attempt, show.when(info.updated_at)]
+    return [str(info.scope), str(info.entries), str(info.bytes), attempt, show.age(info.updated_at)]
 
 
 def _scope_document(info: ScopeInfo) -> dict[str, Any]:
@@ -112,14 +112,14 @@ def _show_entries(state: TaskState | AssetState, entries: list[Entry], as_json: 
     elif not entries:
         show.note(f"{state.scope} has no such entries")
     else:
-        columns = [Column("KEY"), Column("VALUE"), Column("BYTES", True), Column("REVISION", True)]
-        columns += [Column("CHANGED"), Column("EXPIRES"), Column("BY")]
+        columns = [Column("KEY"), Column("VALUE", narrow="cut"), Column("BYTES", True), Column("REVISION", True)]
+        columns += [Column("CHANGED", narrow="keep"), Column("EXPIRES", narrow="keep"), Column("BY")]
         show.table(columns, [_entry_row(*pair) for pair in pairs])
 
 
 def _entry_row(entry: Entry, hidden: bool) -> list[str]:
     text = codec.dump(entry.value)
-    times = [show.when(entry.updated_at), show.when(entry.expires_at, "never")]
+    times = [show.age(entry.updated_at), show.age(entry.expires_at, "never")]
     value = show.cut(show.value_text(entry.value, hidden))
     return [entry.key, value, str(len(text)), str(entry.revision), *times, str(entry.writer)]
 
@@ -181,13 +181,18 @@ def history(place: Place, given: tuple[str, ...], as_json: bool, reveal: bool) -
     if as_json:
         show.document([show.version_document(version, hidden) for version in versions])
     else:
-        columns = [Column("REVISION", True), Column("VALUE"), Column("WRITTEN"), Column("BY")]
+        columns = [
+            Column("REVISION", True),
+            Column("VALUE", narrow="cut"),
+            Column("WRITTEN", narrow="keep"),
+            Column("BY"),
+        ]
         show.table(columns, [_version_row(version, hidden) for version in versions])
 
 
 def _version_row(version: Version, hidden: bool) -> list[str]:
     value = "(deleted)" if version.deleted else show.cut(show.value_text(version.value, hidden))
-    return [str(version.revision), value, show.when(version.at), str(version.writer)]
+    return [str(version.revision), value, show.age(version.at), str(version.writer)]
 
 
 def _nothing_at(state: TaskState | AssetState) -> NotFound:
@@ -310,8 +315,11 @@ def find(place: Place, as_json: bool, reveal: bool, **criteria: Any) -> None:
     elif not found:
         show.note("nothing found")
     else:
-        columns = [Column("SCOPE"), Column("KEY"), Column("VALUE"), Column("BYTES", True)]
-        show.table([*columns, Column("CHANGED"), Column("EXPIRES")], [_match_row(*pair) for pair in pairs])
+        columns = [Column("SCOPE"), Column("KEY"), Column("VALUE", narrow="cut"), Column("BYTES", True)]
+        show.table(
+            [*columns, Column("CHANGED", narrow="keep"), Column("EXPIRES", narrow="keep")],
+            [_match_row(*pair) for pair in pairs],
+        )
 
 
 def _match_row(match: Match, hidden: bool) -> list[str]:

@@ -12,13 +12,13 @@ from ..requests import FoundRow, Swept
 from ..values import TaskScope, moment
 from . import show
 from .opening import opened
-from .options import Place, as_json, at_place
+from .options import Commands, Place, as_json, at_place
 from .show import Column
 
 __all__ = ["state_store"]
 
 
-@click.group("state-store")
+@click.group("state-store", cls=Commands)
 def state_store() -> None:
     """Look after the place where state is kept."""
 
@@ -68,7 +68,14 @@ def _progress(verbose: bool) -> Callable[[int], None]:
 
 def _show_rows(swept: Swept) -> None:
     show.line(f"Would delete {show.count(swept.entries, 'expired entry', 'expired entries')}:")
-    columns = [Column("DAG"), Column("RUN"), Column("TASK"), Column("INDEX", True), Column("KEY"), Column("EXPIRED")]
+    columns = [
+        Column("DAG"),
+        Column("RUN"),
+        Column("TASK"),
+        Column("INDEX", True),
+        Column("KEY"),
+        Column("EXPIRED", narrow="keep"),
+    ]
     show.table(columns, [_row(found) for found in swept.rows])
 
 
@@ -76,7 +83,7 @@ def _row(found: FoundRow) -> list[str]:
     scope = found.scope
     assert isinstance(scope, TaskScope)  # what an asset keeps does not expire
     place = [scope.dag_id, scope.run_id, scope.task_id, scope.item or str(scope.map_index)]
-    return [*place, found.row.name, show.when(moment(found.row.expires_at or 0))]
+    return [*place, found.row.name, show.age(moment(found.row.expires_at or 0))]
 
 
 def _swept_document(swept: Swept, dry_run: bool) -> dict[str, Any]:

@@ -261,8 +261,10 @@ class TaskFunction(Linked):
     @property
     def line_to_add(self) -> str:
         """A call as it could stand in the DAG file."""
-        given = [name for name in self.parameters.positional if name in self.parameters.required - CONTEXT_KEYS]
-        return f"{self.name}({', '.join(given)})"
+        needed = self.parameters.required - CONTEXT_KEYS
+        names = [name for name in self.parameters.positional if name in needed]
+        names += [f"{name}=..." for name in self.parameters.keyword_only if name in needed]
+        return f"{self.name}({', '.join(names)})"
 
     def linked(self) -> BaseOperator:
         raise DagError(f"{self.name} is not a task before it is called; write {self.line_to_add}")
