@@ -1,4 +1,4 @@
-"""The locks writers queue at: whoever asked first has it first, nobody waits for ever, and no death leaves it held."""
+"""The lock writers queue at: nobody passes one that waits, nobody waits for ever, and no death leaves it held."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from types import FrameType
 
 import pytest
 
-from outlast.backends.locks import FairLock, FileLock
+from outlast.backends.locks import FileLock
 from outlast.errors import BackendError
 
 HOLDER = """
@@ -47,62 +46,6 @@ def interrupted_soon() -> Iterator[None]:
     yield
     timer.join()
     signal.signal(signal.SIGUSR1, before)
-
-
-def test_threads_get_the_lock_in_the_order_they_asked() -> None:
-    lock, order = FairLock(), []
-    lock.acquire()
-
-    def work(number: int) -> None:
-        lock.acquire()
-        order.append(number)
-        lock.release()
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for number, thread in enumerate(threads):
-        thread.start()
-        _until(partial(lambda waiting: len(lock._waiting) == waiting, number + 1))
-    lock.release()
-    for thread in threads:
-        thread.join()
-    assert order == list(range(8))
-
-
-def test_a_thread_that_has_released_the_lock_comes_after_one_that_waits() -> None:
-    lock, order = FairLock(), []
-    lock.acquire()
-
-    def work() -> None:
-        lock.acquire()
-        order.append("waited")
-        lock.release()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    _until(lambda: bool(lock._waiting))
-    lock.release()
-    lock.acquire()
-    order.append("released")
-    lock.release()
-    thread.join()
-    assert order == ["waited", "released"]
-
-
-def test_a_thread_waits_for_a_bounded_time_and_then_leaves_the_queue() -> None:
-    lock = FairLock()
-    lock.acquire()
-    assert not lock.acquire(0.01)
-    lock.release()
-    assert lock.acquire(0)
-
-
-def test_an_interrupted_thread_leaves_the_queue(interrupted_soon: None) -> None:
-    lock = FairLock()
-    lock.acquire()
-    with pytest.raises(KeyboardInterrupt):
-        lock.acquire(20)
-    lock.release()
-    assert lock.acquire(0)
 
 
 def test_a_process_waits_for_a_bounded_time_and_is_told_who_holds_the_file(path: str) -> None:

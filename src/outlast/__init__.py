@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .errors import StaleAttempt as StaleAttempt
     from .errors import Unauthorized as Unauthorized
     from .errors import ValueTooLarge as ValueTooLarge
+    from .finding import Match as Match
     from .state import AssetState as AssetState
     from .state import TaskState as TaskState
     from .store import Store as Store
@@ -49,6 +50,7 @@ _HOMES = {
     "dags.operators": "BaseOperator task",
     "errors": "BackendError ConfigError Conflict DagError InvalidKey InvalidValue NotFound OutlastError StaleAttempt "
     "Unauthorized ValueTooLarge",
+    "finding": "Match",
     "state": "AssetState TaskState",
     "store": "Store connect",
     "values": "NEVER_EXPIRE AssetScope Change Cursor Entry JsonValue Reset ScopeInfo TaskScope Version Writer",

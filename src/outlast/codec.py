@@ -62,7 +62,8 @@ def parse(text: str | bytes, *, allow_none: bool = False) -> JsonValue:
     except RecursionError:
         raise InvalidValue(f"the JSON is nested deeper than {MAX_DEPTH}; flatten it") from None
     except (msgspec.DecodeError, UnicodeError, ValueError) as error:
-        raise InvalidValue(f"not valid JSON: {error}; strings need double quotes, NaN is not JSON") from None
+        what = str(error).removeprefix("JSON is malformed: ")
+        raise InvalidValue(f"not valid JSON: {what}; strings need double quotes, and NaN is not JSON") from None
     dump(value, allow_none=allow_none)
     return value  # type: ignore[no-any-return]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from .finding import is_pattern, matches
 from .codec import load
 from .errors import NotFound
+from .finding import is_pattern, matches
 from .plans import Plan, awaiting, blocking
 from .run_requests import (
     Attempts,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
+import os
+import pwd
 import signal
 import subprocess
 import time
@@ -15,6 +16,7 @@ import msgspec
 import pytest
 
 import outlast
+from outlast.run_requests import ListAudit
 
 from .conftest import PROGRAM, SHOWN_THEN, Told
 
@@ -229,7 +231,7 @@ def test_set_creates_the_store_and_says_what_was_written(call: Call, place: str)
 def test_set_records_the_person(call: Call, place: str) -> None:
     writer = call("state", "set", INGEST, "page", "41", "--json").json["writer"]
     assert writer["kind"] == "person"
-    assert writer["name"].startswith(f"{getpass.getuser()}@")
+    assert writer["name"].startswith(f"{pwd.getpwuid(os.geteuid()).pw_name}@")
 
 
 def test_set_takes_the_default_retention_or_the_one_given(call: Call, store: outlast.Store) -> None:
@@ -595,3 +597,34 @@ def test_a_person_is_not_fenced_and_does_not_fence(call: Call, ingest: outlast.T
     assert call("state", "set", INGEST, "page", "50").status == 0
     ingest.set("page", 51)
     assert call("state", "get", INGEST, "page").out == "51\n"
+
+
+def test_what_a_person_changes_is_in_the_audit_log(call: Call, store: outlast.Store, ingest: outlast.TaskState) -> None:
+    ingest.set("page", 42)
+    for command in (
+        ["set", INGEST, "page", "43"],
+        ["restore", INGEST, "page", "1"],
+        ["rm", INGEST, "page", "x"],
+        ["clear", INGEST, "--yes"],
+        ["set", "--asset", "orders", "watermark", "7"],
+    ):
+        assert call("state", *command).status == 0
+    rows = store.backend.send(ListAudit()).rows[::-1]
+    assert [(row.place, row.name, row.before, row.after) for row in rows] == [
+        (INGEST, "page", "42", "43"),
+        (INGEST, "page", "43", "41"),
+        (INGEST, "page", "41", None),
+        (INGEST, "phase", '"load"', None),
+        ("asset orders", "watermark", None, "7"),
+    ]
+    assert {row.who.partition("@")[0] for row in rows} == {pwd.getpwuid(os.geteuid()).pw_name}
+
+
+def test_without_any_name_the_store_is_in_the_persons_own_state_folder(
+    call: Call, place: str, clean_env: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OUTLAST_URL")
+    assert call("state", "set", INGEST, "page", "41").status == 0
+    folder = clean_env / "state" / "outlast"
+    assert (folder / "outlast.db").exists()
+    assert folder.stat().st_mode & 0o777 == 0o700

@@ -10,6 +10,7 @@ import pytest
 from outlast import Conflict, NotFound, StaleAttempt
 from outlast.requests import Fence
 from outlast.run_requests import (
+    ClearTasks,
     GetRun,
     ListAttempts,
     ListRuns,
@@ -18,9 +19,10 @@ from outlast.run_requests import (
     Resolve,
     TaskSpec,
 )
+from outlast.state import TaskState
 from outlast.values import Writer
 from support.clock import Clock
-from support.runs import CHILD, OTHER, RUNNER, SUPERVISOR, Desk
+from support.runs import ANN, CHILD, OTHER, RUNNER, SUPERVISOR, Desk
 from support.verbs import Verbs
 from support.world import World
 
@@ -35,8 +37,6 @@ def desk(store: Verbs) -> Desk:
 
 def state_of(store: Verbs, fence: Fence) -> Verbs:
     """Return the state of a task as its attempt sees it, without opening another."""
-    from outlast.state import TaskState
-
     real = store.real
     writer = Writer("task", fence.attempt, None, fence.scope)
     return Verbs(TaskState(real.backend, fence.scope, real.config, real.clock, writer, fence), store.runner)
@@ -138,16 +138,9 @@ def test_a_run_with_a_task_instance_still_to_run_does_not_end(desk: Desk) -> Non
     """Somebody cleared it between the runner's last look and the end: the clear is not lost."""
     desk.start("extract")
     desk.ran("extract")
-    desk.send(clear_of(desk, "extract"))
+    desk.send(ClearTasks("nightly", "r1", (("extract", None),), ANN))
     released = desk.release("success")
     assert (released.state, released.ended_at, released.holder) == ("paused", None, None)
-
-
-def clear_of(desk: Desk, *task_ids: str, **more: Any) -> Any:
-    from outlast.run_requests import ClearTasks
-    from support.runs import ANN
-
-    return ClearTasks(desk.dag_id, desk.run_id, tuple((task_id, None) for task_id in task_ids), ANN, **more)
 
 
 def test_what_is_not_there_is_not_found(desk: Desk) -> None:
@@ -195,8 +188,6 @@ def test_runs_are_listed_newest_first_in_pages(desk: Desk, store: Verbs) -> None
 
 
 def test_runs_are_listed_with_their_task_instances_by_state(desk: Desk, store: Verbs) -> None:
-    from support.runs import ANN
-
     desk.start("extract", "load", "report")
     desk.ran("extract")
     Desk(desk.backend, "hourly").start("extract")
@@ -315,7 +306,11 @@ def test_a_claim_that_is_another_ones_is_not_renewed(desk: Desk) -> None:
     old = desk.fence("extract")
     desk.report(old, "crashed", crash_retries=1)
     desk.begin("extract")
-    for call in (lambda: desk.renew(old), lambda: desk.report(old, "success"), lambda: desk.send(PushResult(old, "a", "1"))):
+    for call in (
+        lambda: desk.renew(old),
+        lambda: desk.report(old, "success"),
+        lambda: desk.send(PushResult(old, "a", "1")),
+    ):
         with pytest.raises(StaleAttempt, match="superseded by attempt 2"):
             call()
     assert desk.task("extract").state == "running"
@@ -485,7 +480,7 @@ def test_success_removes_the_state_with_its_history_in_the_same_step(desk: Desk,
     revision = store.scopes(task_id="extract")[0].revision
     desk.report(desk.fence("extract"), "success", clear_state=True)
     assert state.keys() == []
-    assert state.history("page") == []
+    assert [version.deleted for version in state.history("page")] == [True]
     assert store.scopes(task_id="extract")[0].revision == revision + 1
     assert store.task("nightly/r1/load").get("page") == 3
     assert store.asset("table").get("watermark") == 4

@@ -42,7 +42,12 @@ def test_the_keys_of_a_context(attempt, dag: DAG) -> None:
     assert (ti.task, ti.dag_run, context["task_instance"]) == (context["task"], context["dag_run"], ti)
     assert (context["dag"], context["run_id"], context["task_instance_key_str"]) == (dag, "r", "d__a__20261129")
     assert (context["inlets"], context["outlets"]) == (("x",), ("y",))
-    assert repr(ti) == "<TaskInstance d/r/a/2 try 3>"
+
+
+@pytest.mark.parametrize(("map_index", "shown"), [(-1, "d/r/a"), (0, "d/r/a/0"), (2, "d/r/a/2")])
+def test_a_task_instance_shows_its_address_and_try(attempt, dag: DAG, map_index: int, shown: str) -> None:
+    ti = attempt.context(Step("a"), map_index=map_index, try_number=3)["ti"]
+    assert repr(ti) == f"<TaskInstance {shown} try 3>"
 
 
 def test_the_logical_date_in_every_form(attempt, dag: DAG) -> None:

@@ -233,12 +233,12 @@ def test_every_task_comes_after_those_it_waits_for(dag: DAG) -> None:
 
 def test_a_cycle_is_refused_and_named_without_what_hangs_on_it() -> None:
     opened = DAG("d").__enter__()
-    a, b, c, before, after = steps("abcde")
+    after, a, b, c, before = steps("zabcy")
     before >> a >> b >> c >> a
     c >> after
     with pytest.raises(DagError) as error:
         opened.__exit__(None, None, None)
-    assert "wait for each other: a >> b >> c >> a; remove" in error.value.message
+    assert "wait for each other: c >> a >> b >> c; remove" in error.value.message
 
 
 def test_a_task_that_waits_for_itself_is_refused(dag: DAG) -> None:

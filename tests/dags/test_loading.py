@@ -140,6 +140,11 @@ def test_a_file_runs_as_a_module_of_its_own() -> None:
 def test_files_beside_it_can_be_imported() -> None:
     Path("beside.py").write_text("name = 'nightly'\n")
     assert list(load("from beside import name\n" + ONE.replace('"nightly"', "name")).dags) == ["nightly"]
+    load(ONE)
+    assert (sys.path[0], sys.path.count(os.getcwd())) == (os.getcwd(), 1)
+    Path("folder").mkdir()
+    load(ONE, "folder/nightly.py")
+    load(ONE)
     assert sys.path[0] == os.getcwd()
 
 
@@ -241,7 +246,7 @@ def test_a_file_that_cannot_be_used_is_refused_saying_where_and_what_to_do(text:
 
 def test_bytes_that_are_no_text_are_refused() -> None:
     Path("nightly.py").write_bytes(b"x = '\xff'\n")
-    with pytest.raises(DagError, match=r"nightly.py:1: .*utf-8"):
+    with pytest.raises(DagError, match=r"nightly.py.*utf-8"):
         load_file("nightly.py")
     Path("nightly.py").write_bytes(b"x = '\0'\n")
     with pytest.raises(DagError, match=r"nightly.py.*null bytes"):

@@ -275,6 +275,7 @@ def test_a_task_without_instances_stands_for_the_tasks_above_it() -> None:
     states = {"a": "running", "c": "waiting"}
     assert not plan(LINE, *itertools.starmap(row, states.items())).start
     assert started(plan(LINE, row("a", "success"), row("c"))) == ["c"]
+    assert not plan(LINE, row("a", "running"), row("c"), row("gone", "success")).start
     assert resolved(plan(LINE, row("a", "failed"), row("c"))) == {"c": "upstream_failed"}
 
 

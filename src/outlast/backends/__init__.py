@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..values import Clock
 
-__all__ = ["Backend", "open_backend"]
+__all__ = ["Backend", "file_of", "open_backend", "path_of"]
 
 
 class Backend(ABC):
@@ -64,6 +65,17 @@ def open_backend(url: str, config: Config, clock: Clock) -> Backend:
 def _scheme(url: str) -> str:
     scheme, separator, _ = url.partition(":")
     return scheme.lower() if separator and len(scheme) > 1 and "/" not in scheme and "\\" not in scheme else "sqlite"
+
+
+def path_of(url: str) -> str | None:
+    """Return the absolute path of the SQLite file a URL names (`sqlite:///PATH`, a bare path); None: in memory."""
+    path = url[7:].removeprefix("///") if url[:7].lower() == "sqlite:" else url
+    return None if path in ("", ":memory:") else os.path.abspath(os.path.expanduser(path))
+
+
+def file_of(url: str, config: Config) -> str | None:
+    """Return the file a store is kept in; None for a server, a database, memory, or a backend of your own."""
+    return path_of(url) if config.state_store.backend is None and _scheme(url) == "sqlite" else None
 
 
 def _load(dotted: str) -> type[Backend]:

@@ -1,10 +1,9 @@
-"""Locks that writers get in the order they ask, with a bounded wait: between threads, and between processes."""
+"""The lock that writers of several processes get in turn, after a bounded wait."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,53 +14,7 @@ except ImportError:  # Windows, which the SQLite backend refuses
 
 from ..errors import BackendError
 
-__all__ = ["FairLock", "FileLock"]
-
-
-class FairLock:
-    """A lock between threads, handed to the one that has waited longest.
-
-    A `threading.Lock` is mostly had again by the thread that has just released it: of four writers
-    one waited 0.1 s while the others made 600 commits.
-    """
-
-    def __init__(self) -> None:
-        self._mutex, self._held = threading.Lock(), False
-        self._waiting: deque[threading.Lock] = deque()
-
-    def acquire(self, seconds: float = -1) -> bool:
-        """Take the lock, waiting for at most so many seconds (-1: for ever); say whether it was to be had."""
-        with self._mutex:
-            if not self._held:
-                self._held = True
-                return True
-            turn = threading.Lock()
-            turn.acquire()
-            self._waiting.append(turn)
-        try:
-            if turn.acquire(timeout=seconds):
-                return True
-        except BaseException:
-            if not self._withdraw(turn):
-                self.release()
-            raise
-        return not self._withdraw(turn)
-
-    def _withdraw(self, turn: threading.Lock) -> bool:
-        """Wait no longer; False if the lock has been handed over meanwhile."""
-        with self._mutex:
-            if turn in self._waiting:
-                self._waiting.remove(turn)
-                return True
-            return False
-
-    def release(self) -> None:
-        """Hand the lock on."""
-        with self._mutex:
-            if self._waiting:
-                self._waiting.popleft().release()
-            else:
-                self._held = False
+__all__ = ["FileLock"]
 
 
 class FileLock:

@@ -63,9 +63,10 @@ class PeopleSQL:
         """Clearing every index of a mapped task is refused while one runs (contract 6.6)."""
         running = [task for task in chosen if task.state == "running" and task.scope.map_index >= 0]
         unnamed = [task for task in running if (task.scope.task_id, task.scope.map_index) not in request.tasks]
+        others = f", and {len(unnamed) - 1} more" if len(unnamed) > 1 else ""
         if unnamed and not (request.force or request.dry_run):
             raise Conflict(
-                f"{len(unnamed)} mapped task instances are running, for instance {unnamed[0].scope}; "
+                f"the mapped task instance {unnamed[0].scope} is running{others}; "
                 "wait for them, name the indexes meant, or use force to fence and stop them first"
             )
 

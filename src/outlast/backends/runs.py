@@ -306,7 +306,7 @@ class RunsSQL:
     def resolve(self, request: Resolve, now: int) -> TaskRow:
         """Give a waiting task instance its end without running it."""
         task = self.task(request.scope)
-        if task.state == "waiting":
+        if task.state in ("waiting", "up_for_retry"):
             self.execute(
                 "update task set state = ?, ended_at = ? where scope_id = ?", (request.state, now, task.scope_id)
             )

@@ -97,10 +97,18 @@ class StateSQL:
             self.execute("update scope set fence = ?, changed_at = ? where id = ?", (attempt, now, scope.id))
         return Opened(attempt, scope.id)
 
-    def _fenced(self, fence: Fence | None) -> None:
-        if fence is not None:
-            found = self.find_scope(fence.scope)
-            rules.check_fence(fence, found.id if found else None, found.fence if found else 0)
+    def _fenced(self, fence: Fence | None) -> ScopeRow | None:
+        """Refuse a superseded attempt; return the scope of one that is not."""
+        if fence is None:
+            return None
+        found = self.find_scope(fence.scope)
+        rules.check_fence(fence, found.id if found else None, found.fence if found else 0)
+        return found
+
+    def _seen(self, scope: Scope, fence: Fence | None) -> ScopeRow | None:
+        """Return a scope as an attempt (None: anybody) that is not superseded may see it."""
+        fenced = self._fenced(fence)
+        return fenced if fence is not None and fence.scope == scope else self.find_scope(scope)
 
     # --- scopes ------------------------------------------------------------------------------------------
 
@@ -168,31 +176,12 @@ class StateSQL:
     # --- reading -----------------------------------------------------------------------------------------
 
     def read(self, request: Read, now: int) -> Found:
-        """Return the live rows asked for; one fenced statement when a single key of one's own scope is read."""
-        names = request.names
-        if names is not None and len(names) == 1 and isinstance(request.scope, TaskScope):
-            fence = request.fence
-            if fence is None or fence.scope == request.scope:
-                return self._read_one(request.scope, names[0], fence, now)
-        self._fenced(request.fence)
-        scope = self.find_scope(request.scope)
+        """Return the live rows asked for."""
+        scope = self._seen(request.scope, request.fence)
         if scope is None:
             return Found(0, 0, ())
         rows = self._rows(scope.id, request, now)
-        return Found(scope.id, scope.revision, tuple(row for row in rows if rules.alive(row, now)))
-
-    def _read_one(self, scope: TaskScope, name: str, fence: Fence | None, now: int) -> Found:
-        found = self.execute(
-            "select scope.id, scope.revision, scope.fence, name, value, entry.revision, updated_at, expires_at,"
-            " writer, version, kept from scope left join entry on scope_id = scope.id and name = ? where digest = ?",
-            (name, address(scope)),
-        )
-        if fence is not None:
-            rules.check_fence(fence, found[0][0] if found else None, found[0][2] if found else 0)
-        if not found:
-            return Found(0, 0, ())
-        row = _row(found[0][3:]) if found[0][3] is not None else None
-        return Found(found[0][0], found[0][1], (row,) if row is not None and rules.alive(row, now) else ())
+        return Found(scope.id, scope.revision, tuple([row for row in rows if rules.alive(row, now)]))
 
     def _rows(self, scope_id: int, request: Read, now: int) -> Iterable[Row]:
         if request.names is not None:
@@ -203,6 +192,8 @@ class StateSQL:
     def _load(self, scope_id: int, names: Iterable[str], prefix: str | None) -> list[Row]:
         """Return stored rows by name and by prefix, tombstones and expired ones included."""
         wanted = sorted(set(names))
+        if len(wanted) == 1 and prefix is None:
+            return self._load_one(scope_id, wanted[0])
         rows: dict[str, Row] = {}
         for start in range(0, len(wanted), 512):
             part = _padded(wanted[start : start + 512])
@@ -214,6 +205,12 @@ class StateSQL:
         if prefix is not None:
             rows.update((row.name, row) for row in self._load_prefix(scope_id, prefix))
         return list(rows.values()) if len(rows) < 2 else [rows[name] for name in sorted(rows)]
+
+    def _load_one(self, scope_id: int, name: str) -> list[Row]:
+        rows = self.execute(
+            f"select {_COLUMNS} from entry where scope_id = ? and name = ?{self.lock}", (scope_id, name)
+        )
+        return [_row(row) for row in rows]
 
     def _load_prefix(
         self,
@@ -255,8 +252,7 @@ class StateSQL:
     def _lock_all(self, request: Commit, now: int) -> dict[Scope, ScopeRow]:
         fence = request.fence
         if fence is not None and len(request.parts) == 1 and request.parts[0].scope == fence.scope:
-            found = self.find_scope(fence.scope)
-            rules.check_fence(fence, found.id if found else None, found.fence if found else 0)
+            found = self._fenced(fence)
             return {fence.scope: found} if found else {}
         scopes: dict[Scope, ScopeRow] = {}
         wanted = {part.scope for part in request.parts} | ({fence.scope} if fence else set())
@@ -337,6 +333,9 @@ class StateSQL:
 
     def _upsert(self, table: str, key: str, columns: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Write rows, up to sixteen in one statement: that takes half the time of one each."""
+        if len(rows) == 1:
+            self.execute(_upsert_sql(table, key, columns, 1), rows[0])
+            return
         start = 0
         for size in (16, 8, 4, 2, 1):
             while len(rows) - start >= size:
@@ -383,8 +382,7 @@ class StateSQL:
 
     def history(self, request: History, now: int) -> Versions:
         """Return a key's versions, newest first; none at all once the entry has expired."""
-        self._fenced(request.fence)
-        scope = self.find_scope(request.scope)
+        scope = self._seen(request.scope, request.fence)
         current = self._load(scope.id, (request.name,), None) if scope else []
         if scope is None or not current or rules.expired(current[0], now):
             return Versions(())
@@ -397,8 +395,7 @@ class StateSQL:
 
     def changes(self, request: Changes, now: int) -> Changed:
         """Return what changed since a cursor, by revision; everything when the cursor is too old."""
-        self._fenced(request.fence)
-        scope = self.find_scope(request.scope)
+        scope = self._seen(request.scope, request.fence)
         if scope is None:
             return Changed(Cursor(0, 0), request.cursor is not None and request.cursor.scope_id != 0, ())
         here = Cursor(scope.id, scope.revision)

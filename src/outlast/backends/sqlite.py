@@ -7,12 +7,13 @@ every connection is closed, since SQLite's locks do not survive one.
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
+import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import apsw
@@ -21,9 +22,9 @@ from ..config import Config
 from ..errors import BackendError, OutlastError
 from ..requests import Inspect, Inspected, Sweep
 from ..values import Clock
-from . import Backend, sqlite_file
+from . import Backend, path_of, sqlite_file
 from .answers import READS, WRITES, Answers
-from .locks import FairLock, FileLock
+from .locks import FileLock
 from .sweep import oldest_due, sweep
 
 __all__ = ["SQLiteBackend"]
@@ -51,9 +52,10 @@ class SQLiteBackend(Backend):
     """A store in one file; see the module's charter."""
 
     def __init__(self, url: str, config: Config, clock: Clock) -> None:
-        self.path = sqlite_file.path_of(url)
+        self.path = path_of(url)
         self.config, self.clock = config, clock
-        self._write_lock = FairLock()
+        self._write_lock = threading.Lock()
+        self._waiting: list[None] = []
         self._gate = threading.Condition()
         self._idle: list[Session] = []
         self._busy = 0
@@ -62,61 +64,59 @@ class SQLiteBackend(Backend):
         self._closed = False
         self._swept_at = 0
         _all.add(self)
-        with self._errors():
+        try:
             sqlite_file.prepare(self.path)
             with self._writing():
                 pass
+        except (apsw.Error, OSError) as error:
+            raise self._explained(error) from error
 
     # --- answering ---------------------------------------------------------------------------------------
 
     def send(self, request: Any) -> Any:
-        with self._errors():
-            kind = type(request)
+        kind = type(request)
+        try:
             if kind in READS:
                 with self._reading() as session:
-                    return session.answer(request, self.clock())
+                    return _in_transaction(session, "begin", session.answer, request, self.clock)
             if kind in WRITES:
                 return self._write(request)
             if kind is Sweep:
-                return self._sweep(request)
+                with self._writing() as session:
+                    return self._sweep(session, request)
             if kind is Inspect:
                 return self._inspect(request)
+        except (apsw.Error, OSError) as error:
+            raise self._explained(error) from error
         raise TypeError(f"{kind.__name__} is not a request this backend answers")
 
     def _write(self, request: Any) -> Any:
         with self._writing() as session:
-            with _transaction(session.connection, "begin immediate"):
-                now = self.clock()
-                reply = session.answer(request, now)
+            reply = _in_transaction(session, "begin immediate", session.answer, request, self.clock)
+            now = self.clock()
             if now - self._swept_at > SWEEP_EVERY:
                 self._sweep_overdue(session, now)
-        return reply
+            return reply
 
     def _sweep_overdue(self, session: Session, now: int) -> None:
         """Free one batch if nobody has for an hour; the commit before it has already succeeded."""
         self._swept_at = now
         due = oldest_due(session.state)
         if due is not None and due <= now - SWEEP_AFTER:
-            with _transaction(session.connection, "begin immediate"):
-                sweep(session.state, Sweep(self.config.state_store.state_cleanup_batch_size, SWEEP_AFTER), now)
+            self._sweep(session, Sweep(self.config.state_store.state_cleanup_batch_size, SWEEP_AFTER))
 
-    def _sweep(self, request: Sweep) -> Any:
-        with self._writing() as session, _transaction(session.connection, "begin immediate"):
-            return sweep(session.state, request, self.clock())
+    def _sweep(self, session: Session, request: Sweep) -> Any:
+        return _in_transaction(session, "begin immediate", partial(sweep, session.state), request, self.clock)
 
     def _inspect(self, request: Inspect) -> Inspected:
         with self._reading() as session:
             return sqlite_file.inspect(session.connection, self.path, request.deep, self.clock())
 
     def close(self) -> None:
-        self._write_lock.acquire()
-        try:
-            with self._gate:
-                self._closed = True
-                self._gate.wait_for(lambda: self._busy == 0)
-                self._disconnect()
-        finally:
-            self._write_lock.release()
+        with self._write_lock, self._gate:
+            self._closed = True
+            self._gate.wait_for(lambda: self._busy == 0)
+            self._disconnect()
         _all.discard(self)
 
     # --- connections -------------------------------------------------------------------------------------
@@ -124,17 +124,17 @@ class SQLiteBackend(Backend):
     @contextmanager
     def _reading(self) -> Iterator[Session]:
         if self.path is None:  # a store in memory has one connection
-            with self._writing() as session:
-                yield session
+            with self._writing() as writer:
+                yield writer
             return
         with self._gate:
             self._refuse_closed()
             self._busy += 1
-            session = self._idle.pop() if self._idle else None
+            session: Session | None = self._idle.pop() if self._idle else None
         try:
-            session = session or self._connect()
-            with _transaction(session.connection, "begin"):
-                yield session
+            if session is None:
+                session = self._connect()
+            yield session
         finally:
             with self._gate:
                 self._busy -= 1
@@ -144,8 +144,8 @@ class SQLiteBackend(Backend):
 
     @contextmanager
     def _writing(self) -> Iterator[Session]:
-        if not self._write_lock.acquire(WAIT_SECONDS):
-            raise BackendError(f"another thread has been writing to {self.path} for {WAIT_SECONDS:.0f} s; try again")
+        if not self._write_lock.acquire(blocking=False):
+            self._wait()
         try:
             self._refuse_closed()
             if self.path is None:
@@ -158,6 +158,18 @@ class SQLiteBackend(Backend):
                 yield self._writer
         finally:
             self._write_lock.release()
+        if self._waiting:
+            time.sleep(1e-6)  # let another thread have the lock next; sleep(0) is no sleep on every Python
+
+    def _wait(self) -> None:
+        """Wait for the write lock, and let those who hold it know."""
+        self._waiting.append(None)
+        try:
+            got = self._write_lock.acquire(timeout=WAIT_SECONDS)
+        finally:
+            self._waiting.pop()
+        if not got:
+            raise BackendError(f"another thread has been writing to {self.path} for {WAIT_SECONDS:.0f} s; try again")
 
     def _connect(self) -> Session:
         return Session(sqlite_file.connect(self.path, self.config.state_store.durability), self.config)
@@ -175,17 +187,11 @@ class SQLiteBackend(Backend):
         if self._closed:
             raise BackendError(f"the store {self.path or ':memory:'} was closed; connect again")
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Turn what SQLite raises into this project's errors."""
-        try:
-            yield
-        except OutlastError:
-            raise
-        except apsw.Error as error:
-            raise sqlite_file.explain(error, self.path) from error
-        except OSError as error:
-            raise BackendError(f"cannot use {self.path}: {error}") from error
+    def _explained(self, error: apsw.Error | OSError) -> OutlastError:
+        """Return what SQLite or the system raised as one of this project's errors."""
+        if isinstance(error, apsw.Error):
+            return sqlite_file.explain(error, self.path)
+        return BackendError(f"cannot use {self.path}: {error}")
 
     # --- around a fork -----------------------------------------------------------------------------------
 
@@ -197,11 +203,10 @@ class SQLiteBackend(Backend):
             self._disconnect()
 
     def _after_fork(self, child: bool) -> None:
-        self._gate.release()
         if child:
-            self._write_lock = FairLock()  # the threads that waited for the old one are not in the child
-        else:
-            self._write_lock.release()
+            self._waiting.clear()  # the threads that waited are not in the child
+        self._gate.release()
+        self._write_lock.release()
 
 
 _all: weakref.WeakSet[SQLiteBackend] = weakref.WeakSet()
@@ -221,24 +226,21 @@ def _after_fork(child: bool = False) -> None:
         backend._after_fork(child)
 
 
-os.register_at_fork(
-    before=_before_fork, after_in_parent=_after_fork, after_in_child=functools.partial(_after_fork, child=True)
-)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=partial(_after_fork, child=True))
 
 
-@contextmanager
-def _transaction(connection: apsw.Connection, begin: str) -> Iterator[None]:
-    """Hold a transaction; whatever is raised inside, an interrupt too, rolls it back."""
-    connection.execute(begin)
+def _in_transaction(session: Session, begin: str, answer: Callable[[Any, int], Any], request: Any, clock: Clock) -> Any:
+    """Answer a request in a transaction; whatever is raised meanwhile, an interrupt too, rolls it back."""
+    connection = session.connection
     try:
-        yield
+        connection.execute(begin)
+        reply = answer(request, clock())
+        try:
+            connection.execute("commit")
+        except apsw.Error as error:
+            raise sqlite_file.explain(error, None, outcome="unknown") from error
     except BaseException:
         if connection.in_transaction:
             connection.execute("rollback")
         raise
-    try:
-        connection.execute("commit")
-    except apsw.Error as error:
-        if connection.in_transaction:
-            connection.execute("rollback")
-        raise sqlite_file.explain(error, None, outcome="unknown") from error
+    return reply

@@ -23,7 +23,7 @@ except ImportError:  # Windows
 from ..errors import BackendError, ConfigError
 from ..requests import Inspected
 
-__all__ = ["connect", "explain", "inspect", "path_of", "prepare"]
+__all__ = ["connect", "explain", "inspect", "prepare"]
 
 logger = logging.getLogger("outlast")
 
@@ -31,17 +31,6 @@ _APPLICATION_ID = 0x4F54_4C53  # "OTLS", in the header of the file
 _MARK = b"outlast store\n"
 _SCHEMA = os.path.join(os.path.dirname(__file__), "schema")
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "ceph", "glusterfs", "fuse.s3fs", "lustre"}
-
-
-def path_of(url: str) -> str | None:
-    """Return the absolute path a URL names (`sqlite:///PATH`, `sqlite:PATH` or a bare path); None: in memory."""
-    path = url
-    if url.lower().startswith("sqlite:"):
-        path = url[7:]
-        path = path[3:] if path.startswith("///") else path
-    if path in (":memory:", ""):
-        return None
-    return os.path.abspath(os.path.expanduser(path))
 
 
 def prepare(path: str | None) -> None:
@@ -61,6 +50,18 @@ def prepare(path: str | None) -> None:
             f"{path} is on a network file system ({kind}), where SQLite's locks are not reliable; "
             "use a local disk, PostgreSQL, or an outlast server"
         )
+    if os.path.exists(path) and os.path.getsize(path):
+        _look(path)
+
+
+def _look(path: str) -> None:
+    """Refuse a file that is no store of ours before anything is written beside it."""
+    uri = f"file:{path.replace('%', '%25').replace('?', '%3f').replace('#', '%23')}?immutable=1"
+    connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    try:
+        _refuse_foreign(connection, path)
+    finally:
+        connection.close()
 
 
 def _file_system(folder: str) -> str:
@@ -218,7 +219,9 @@ def inspect(connection: apsw.Connection, path: str | None, deep: bool, now: int)
     }
     problems: list[str] = []
     if deep:
+        connection.set_progress_handler(lambda: False, 100_000)  # a chance for Ctrl-C
         found = [row[0] for row in connection.execute("pragma integrity_check(20)").fetchall()]
+        connection.set_progress_handler(None)
         problems = [f"the file is damaged: {line}" for line in found if line != "ok"]
     return Inspected(tuple(facts.items()), tuple(problems))
 

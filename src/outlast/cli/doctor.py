@@ -11,11 +11,12 @@ import msgspec
 
 from .. import __version__
 from .. import config as configuration
+from ..backends import file_of
 from ..config import Config
 from ..errors import BackendError, ConfigError, OutlastError
 from ..store import connect
 from . import show
-from .opening import file_of, refuse_lost, stands_at
+from .opening import refuse_lost, stands_at
 from .options import Place, as_json, at_place
 
 __all__ = ["doctor"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from .. import config as configuration
-from ..config import Config
+from ..backends import file_of
 from ..errors import BackendError, NotFound
 from ..plans import run
 from ..state import AssetState, TaskState
@@ -15,21 +15,7 @@ from ..store import Store, connect
 from ..values import Scope, TaskScope
 from .person import person
 
-__all__ = ["file_of", "is_there", "opened", "refuse_lost", "stands_at", "state_of"]
-
-
-def file_of(url: str, config: Config) -> str | None:
-    """Return the file a store's URL names; None for a server, a database, a store in memory, a backend of your own."""
-    scheme, colon, rest = url.partition(":")
-    if config.state_store.backend is not None:
-        return None
-    if colon and scheme.lower() == "sqlite":
-        path = rest.removeprefix("///")
-    elif colon and len(scheme) > 1 and "/" not in scheme:
-        return None
-    else:
-        path = url
-    return None if path in ("", ":memory:") else os.path.abspath(os.path.expanduser(path))
+__all__ = ["is_there", "opened", "refuse_lost", "stands_at", "state_of"]
 
 
 @contextmanager

@@ -27,7 +27,7 @@ __all__ = ["run"]
 EXITS = {"success": 0, "failed": 1, "cancelled": 3, "paused": 75}
 
 
-@click.command()
+@click.command(short_help="Run a DAG file to its end, and resume it after a crash.")
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option("--dag", "dag_id", metavar="ID", help="Which DAG of the file, when it has several.")
 @click.option("--run-id", metavar="ID", help="Name the run; a run of that name that has not ended is gone on with.")

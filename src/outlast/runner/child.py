@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import signal
 import sys
@@ -41,11 +42,15 @@ def live(store: Store, job: Job, task: TaskRow, fence: Fence, life: int, report:
     for name in (signal.SIGINT, signal.SIGCHLD):
         signal.signal(name, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, _interrupt)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     if os.read(life, 1) != b"g":
         os._exit(0)
-    threading.Thread(target=_die_with_supervisor, args=(life,), name="outlast-life", daemon=True).start()
+    _tie_to(life)
+    me = os.getpid()
     message = _attempt(store, job, task, fence)
     _flush()
+    if os.getpid() != me:  # a process the user's code forked, which has not to report for it
+        os._exit(0 if message["outcome"] == "success" else 1)
     _send(report, message)
     with suppress(BaseException):
         atexit._run_exitfuncs()
@@ -65,8 +70,20 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise Interrupted
 
 
+def _tie_to(life: int) -> None:
+    """End the whole group when the other end of the pipe is closed, which is the supervisor's death.
+
+    Where the system can do it by itself it does, because no thread runs while user code holds the interpreter.
+    """
+    threading.Thread(target=_die_with_supervisor, args=(life,), name="outlast-life", daemon=True).start()
+    if sys.platform == "linux":
+        with suppress(OSError):
+            fcntl.fcntl(life, fcntl.F_SETOWN, -os.getpid())
+            fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
+            fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC)
+
+
 def _die_with_supervisor(life: int) -> None:
-    """Wait for the other end of the pipe to close, which is the supervisor's death, and end the whole group."""
     with suppress(OSError):
         os.read(life, 1)
     os.killpg(0, signal.SIGKILL)
@@ -106,6 +123,7 @@ def _attempt(store: Store, job: Job, task: TaskRow, fence: Fence) -> dict[str, A
 
 def _in_short(error: BaseException) -> str:
     text = "".join(traceback.format_exception_only(error)).strip()
+    text = text.encode("utf-8", "backslashreplace").decode()  # names of files may hold lone surrogates
     return text if len(text) <= 2000 else text[:2000] + "…"
 
 
@@ -145,9 +163,7 @@ class AttemptResults:
         text = codec.dump(value, allow_none=True, limit=RESULT_LIMIT).decode()
         self.store.backend.send(PushResult(self.fence, name, text))
 
-    def pull(
-        self, task_ids: Sequence[str], name: str, map_indexes: Sequence[int] | None
-    ) -> list[tuple[str, int, Any]]:
+    def pull(self, task_ids: Sequence[str], name: str, map_indexes: Sequence[int] | None) -> list[tuple[str, int, Any]]:
         """Return (task id, map index, value) of what was pushed, by task id and map index."""
         scope = self.fence.scope
         wanted = None if map_indexes is None else tuple(map_indexes)

@@ -45,7 +45,7 @@ class Job(msgspec.Struct, frozen=True):
 
     def crash_delay(self, crashes: int) -> float:
         """Return the seconds to wait after so many deaths: none after the first, then 1, 2, 4, … up to 30."""
-        return 0.0 if crashes <= 1 else min(2.0 ** (crashes - 2), 30.0)
+        return 0.0 if crashes <= 1 else min(2.0 ** min(crashes - 2, 5), 30.0)
 
 
 class LocalWorker:
@@ -56,7 +56,7 @@ class LocalWorker:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "outlast.runner.worker"],
             stdin=subprocess.PIPE,

@@ -82,6 +82,8 @@ class Runner:
         self.stopping: str | None = None
         self.hurry = False
         self.problem: str | None = None
+        self.wake_by = store.clock()
+        self.grace_until = 0
         self.renew_at = 0.0
         self.tidy_at = 0.0
 
@@ -110,6 +112,7 @@ class Runner:
         if detail.run.state == "cancelled":
             return "cancelled"
         now = self.store.clock()
+        self._allow_for_sleep(now)
         seen = [self._as_started(task, now) for task in detail.tasks]
         slots = min(self.settings.parallelism, self.dag.max_active_tasks or self.settings.parallelism)
         plan = next_actions(self.graph, seen, now, slots=slots)
@@ -126,9 +129,17 @@ class Runner:
 
     def _as_started(self, task: TaskRow, now: int) -> TaskRow:
         """Return a task instance as running from the moment its worker was started, until that has exited."""
-        if task.scope not in self.active or task.state == "running":
+        if task.state == "running":
+            return msgspec.structs.replace(task, lease_until=max(task.lease_until, self.grace_until))
+        if task.scope not in self.active:
             return task
         return msgspec.structs.replace(task, state="running", lease_until=now + 60_000_000)
+
+    def _allow_for_sleep(self, now: int) -> None:
+        """Give every worker another lease when this process was late itself: the machine slept, or was too busy."""
+        lease = int(self.settings.lease_seconds * 1_000_000)
+        if now - self.wake_by > lease // 3:
+            self.grace_until = now + lease
 
     def _launch(self, task: TaskRow) -> None:
         operator = self.dag.tasks[task.scope.task_id]
@@ -183,7 +194,7 @@ class Runner:
         worker = active.worker
         if task is not None and task.state == "running" and _is_of(task, worker):
             processes.kill_groups([task.child])
-            self._report_crash(task, f"its supervisor died (exit status {worker.process.returncode})")
+            self._report_crash(task, _why_ended(worker))
         elif task is not None and task.attempt == active.after and worker.process.returncode not in (0, 3):
             self._count_failed_launch(scope, worker)
         worker.close()
@@ -260,6 +271,7 @@ class Runner:
         seconds = 0.0 if self.changed else LOOK_EVERY
         if self.wake_at is not None:
             seconds = min(seconds, max(0.0, (self.wake_at - self.store.clock()) / 1e6))
+        self.wake_by = self.store.clock() + int(seconds * 1_000_000)
         ready, _, _ = select.select([wake], [], [], seconds)
         if ready:
             with suppress(BlockingIOError):
@@ -278,12 +290,14 @@ class Runner:
             select.select([wake], [], [], 0.1)
             with suppress(BlockingIOError):
                 os.read(wake, 4096)
+            with suppress(OutlastError):
+                self._renew()
         self._kill_rest()
 
     def _kill_rest(self) -> None:
         """Kill what is left, stopped workers of lost attempts included, and give open attempts back."""
         workers = [active.worker for active in self.active.values()] + self.past
-        left = {worker.process.pid for worker in workers if not worker.ended}
+        ours = {worker.process.pid for worker in workers}
         for worker in workers:
             if not worker.ended:
                 worker.kill()
@@ -292,7 +306,7 @@ class Runner:
         with suppress(OutlastError):
             detail: RunDetail = self._send(GetRun(self.row.dag_id, self.row.run_id))
             for task in detail.tasks:
-                if task.state == "running" and task.supervisor and task.supervisor.pid in left:
+                if task.state == "running" and task.supervisor and task.supervisor.pid in ours:
                     processes.kill_groups([task.child])
                     with suppress(StaleAttempt):
                         self._send(Report(Fence(task.scope, task.attempt, task.scope_id), "paused"))
@@ -307,6 +321,15 @@ class Runner:
 def _is_of(task: TaskRow, worker: LocalWorker) -> bool:
     """Say whether a running attempt is the one this worker claimed."""
     return task.supervisor is not None and task.supervisor.pid == worker.process.pid
+
+
+def _why_ended(worker: LocalWorker) -> str:
+    """Say why a supervisor has exited without recording the end of its attempt."""
+    status = worker.process.returncode
+    if status == 0:
+        return "somebody else has opened the task's state as a newer attempt"
+    last = worker.errors().rpartition("\n")[2]
+    return f"its supervisor died (exit status {status})" + (f": {last[-500:]}" if last else "")
 
 
 def _seconds(duration: Any) -> float | None:
@@ -324,7 +347,8 @@ def _signals(runner: Runner) -> Iterator[int]:
         runner.hurry = runner.stopping is not None
         runner.stopping = signal.Signals(number).name
 
-    before = {name: signal.signal(name, stop) for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # less what nohup or a shell has had ignored
+    before = {name: signal.signal(name, stop) for name in wanted if signal.getsignal(name) != signal.SIG_IGN}
     before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
     previous = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     try:

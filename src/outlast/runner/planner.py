@@ -79,7 +79,7 @@ def next_actions(graph: Mapping[str, Node], tasks: Sequence[TaskRow], now: int, 
     without instances stands for the tasks above it; an instance without a task is left alone.
     """
     states, waiting, running = _survey(tasks)
-    if len(states) < len(graph):
+    if not graph.keys() <= states.keys():
         _see_through(graph, states)
     due: list[TaskRow] = []
     resolve: list[tuple[TaskRow, Literal["skipped", "upstream_failed"]]] = []

@@ -61,13 +61,22 @@ def is_alive(process: ProcessRef) -> bool:
 
 
 def kill_group(process: ProcessRef | None, how: signal.Signals = signal.SIGKILL) -> bool:
-    """Signal the process group a process leads, unless its pid has been given to another one; say if it was there."""
-    if process is None or not is_alive(process):
+    """Signal the process group a process leads or led, unless its pid has been given to another one.
+
+    Returns whether there was such a group.
+    """
+    if process is None or not (is_alive(process) or _has_led(process)):
         return False
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, how)
         return True
     return False
+
+
+def _has_led(process: ProcessRef) -> bool:
+    """Say whether a group of that number can only be what a dead leader has left: the system keeps the pid for it."""
+    same_boot = bool(_boot()) and process.started.startswith(f"{_boot()}:")
+    return is_here(process) and same_boot and _started(process.pid) is None
 
 
 def kill_groups(processes: Iterable[ProcessRef | None], seconds: float = 5.0) -> None:

@@ -31,6 +31,8 @@ __all__ = ["main"]
 GRACE = 5.0
 #: Seconds for which a report is tried again while the store cannot be reached.
 REPORT_FOR = 120.0
+#: Where the job and the runner's commands come from: standard input.
+COMMANDS = 0
 #: Exit status when somebody else had begun the attempt already.
 TAKEN = 3
 
@@ -42,9 +44,7 @@ def main() -> int:
     job = msgspec.json.decode(_first_line(), type=Job)
     with connect(job.url) as store:
         try:
-            task = store.backend.send(
-                Begin(job.scope, after=job.after, supervisor=processes.me(), lease=job.lease)
-            )
+            task = store.backend.send(Begin(job.scope, after=job.after, supervisor=processes.me(), lease=job.lease))
         except Conflict:
             return TAKEN
         return Supervisor(store, job, task).run()
@@ -54,7 +54,7 @@ def _first_line() -> bytes:
     """Read the job from standard input, byte by byte at its end so that nothing after it is taken."""
     data = b""
     while not data.endswith(b"\n"):
-        more = os.read(0, 1)
+        more = os.read(COMMANDS, 1)
         if not more:
             raise SystemExit(0)
         data += more
@@ -69,6 +69,7 @@ class Supervisor:
         self.fence = Fence(task.scope, task.attempt, task.scope_id)
         self.message = b""
         self.status: int | None = None
+        self.started = False
         self.stopped = False
         self.ending: Outcome | None = None
         self.why = ""
@@ -96,6 +97,7 @@ class Supervisor:
         path = log_path(self.job.logs, self.task.scope, self.task.attempt)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         log = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o666)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the child can be told that way to stop
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self.life)
@@ -107,21 +109,18 @@ class Supervisor:
         self.child = processes.identify(self.pid)
         self.began = time.monotonic()
         self._renew()
-        if not self.abandoned:
-            os.write(self.life, b"g")
 
     def _watch(self, wake: int) -> None:
-        commands = 0
+        inputs = {wake, COMMANDS, self.report_read}
         while self.status is None:
-            inputs = [wake, self.report_read, *([] if commands is None else [commands])]
             ready, _, _ = select.select(inputs, [], [], self._patience())
             if wake in ready:
                 with suppress(BlockingIOError):
                     os.read(wake, 4096)
-            if self.report_read in ready:
-                self._read_message()
-            if commands is not None and commands in ready and self._command() == b"":
-                commands = None  # type: ignore[assignment]
+            if self.report_read in ready and self._read_message():
+                inputs.discard(self.report_read)
+            if COMMANDS in ready and self._command() == b"":
+                inputs.discard(COMMANDS)
             self._look_at_child()
             self._keep_time()
         self._read_message()
@@ -133,22 +132,25 @@ class Supervisor:
         return max(0.0, min(moment for moment in moments if moment is not None) - now)
 
     def _timeout_at(self) -> float | None:
-        pending = self.job.timeout is not None and self.ending is None
+        pending = self.job.timeout is not None and self.ending is None and not self.message
         return self.began + (self.job.timeout or 0.0) if pending else None
 
     # --- what happens ----------------------------------------------------------------------------------------
 
-    def _read_message(self) -> None:
-        """Take in what the child says; a complete message leaves it a moment to end."""
+    def _read_message(self) -> bool:
+        """Take in what the child says, and return whether that was all; a whole message leaves it a moment to end."""
+        closed = False
         with suppress(BlockingIOError):
             while data := os.read(self.report_read, 65536):
                 self.message += data
+            closed = True
         if self.message.endswith(b"\n") and self.kill_at is None:
             self.kill_at = time.monotonic() + GRACE
+        return closed
 
     def _command(self) -> bytes:
         """Obey the runner: "stop" abandons the attempt, the end of input pauses it."""
-        data = os.read(0, 4096)
+        data = os.read(COMMANDS, 4096)
         if data == b"":
             self._end("paused", "the runner paused")
         elif b"stop" in data:
@@ -162,13 +164,14 @@ class Supervisor:
             return
         if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
             self.stopped = os.WIFSTOPPED(status)
+            self.renew_at = time.monotonic()  # at once when it goes on: it may have been stopped for long
         else:
             self.status = status
 
     def _keep_time(self) -> None:
         now = time.monotonic()
         timeout_at = self._timeout_at()
-        if timeout_at is not None and now >= timeout_at and not self.message:
+        if timeout_at is not None and now >= timeout_at:
             self._end("failed", f"execution_timeout: still running after {self.job.timeout:g} s")
         if self.kill_at is not None and now >= self.kill_at:
             self._kill(signal.SIGKILL)
@@ -177,18 +180,28 @@ class Supervisor:
             self._renew()
 
     def _renew(self) -> None:
-        """Keep the claim, unless the child is stopped; a claim that is another's ends the child at once."""
+        """Keep the claim, unless the child is stopped; a claim that is another's ends the child at once.
+
+        The first time it records the child's process group, and then lets it begin.
+        """
         self.renew_at = time.monotonic() + self.job.lease / 3
         if self.stopped:
             return
         try:
             self.store.backend.send(Renew(self.fence, self.job.lease, self.child))
+            self._let_begin()
         except StaleAttempt as stale:
             self.abandoned = True
             self.why = stale.message
             self._kill(signal.SIGKILL)
         except BackendError:
             self.renew_at = time.monotonic() + min(1.0, self.job.lease / 3)
+
+    def _let_begin(self) -> None:
+        if not self.started and self.ending is None:
+            self.started = True
+            with suppress(BrokenPipeError):
+                os.write(self.life, b"g")
 
     # --- ending ------------------------------------------------------------------------------------------------
 
@@ -201,8 +214,13 @@ class Supervisor:
             self.kill_at = time.monotonic() + GRACE
 
     def _kill(self, how: signal.Signals) -> None:
+        """Signal the child's group, which it may not have made yet; whatever is left of it when the child has ended."""
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, how)
+            try:
+                os.killpg(self.pid, how)
+            except ProcessLookupError:
+                if self.status is None:
+                    os.kill(self.pid, how)
 
     def _report(self) -> int:
         report = self._outcome()

@@ -1,0 +1,502 @@
+"""`outlast runs`: what a person sees of runs, and cancelling, removing and pruning them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import outlast
+from outlast.run_requests import ProcessRef, Resolve, TaskSpec
+from outlast.runner import processes
+from outlast.runner.logs import log_folder, log_path
+from outlast.values import Writer
+from support.runs import RUNNER, Desk
+
+from .conftest import SHOWN_THEN, THEN, Told
+
+Call = Callable[..., Told]
+
+LONG = 10.0**9  # seconds: a lease that holds although the store's clock stands at THEN
+DEAD = ProcessRef(os.uname().nodename, 2**22 + 1, "never")
+
+
+@pytest.fixture
+def desk(store: outlast.Store) -> Desk:
+    """Who speaks for a runner and its workers."""
+    return Desk(store.backend)
+
+
+def ended(store: outlast.Store, run_id: str, end: str = "success") -> Desk:
+    desk = Desk(store.backend, run_id=run_id)
+    desk.start("extract")
+    desk.ran("extract", "success" if end == "success" else "failed", error="ValueError: bad page\nof many")
+    desk.release(end)
+    return desk
+
+
+def log_of(store: outlast.Store, desk: Desk, task_id: str, text: str = "said\n") -> Path:
+    path = Path(log_path(log_folder(store.config, store.url), desk.scope(task_id), 1))
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    return path
+
+
+# --- ls ------------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_listed_newest_first(call: Call, store: outlast.Store, desk: Desk) -> None:
+    desk.start("extract", ("load", "extract"), holder=processes.me(), lease=LONG)
+    desk.ran("extract")
+    ended(store, "r2", "failed")
+    told = call("runs", "ls")
+    assert (told.status, told.err) == (0, "")
+    head, newest, oldest = told.lines
+    assert head.split() == ["RUN", "STATE", "TASKS", "STARTED", "DURATION"]
+    assert newest.split() == ["nightly/r2", "failed", "1", "failed", SHOWN_THEN, "0.0s"]
+    assert oldest.split()[:7] == ["nightly/r1", "running", "1", "success,", "1", "waiting", SHOWN_THEN]
+
+
+def test_runs_for_programs(call: Call, store: outlast.Store) -> None:
+    ended(store, "r1")
+    told = call("runs", "ls", "--json")
+    assert told.json == [
+        {
+            "address": "nightly/r1",
+            "dag_id": "nightly",
+            "run_id": "r1",
+            "state": "success",
+            "runner_gone": False,
+            "tasks": {"success": 1},
+            "logical_date": "1970-01-01T00:00:00Z",
+            "created_at": SHOWN_THEN,
+            "started_at": SHOWN_THEN,
+            "ended_at": SHOWN_THEN,
+            "seconds": 0.0,
+            "file": "/dags/nightly.py",
+            "digest": "digest",
+            "holder": None,
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], ["r3", "r2", "r1"]),
+        (["--state", "failed"], ["r2"]),
+        (["--state", "failed", "--state", "paused"], ["r3", "r2"]),
+        (["--limit", "2"], ["r3", "r2"]),
+        (["--dag", "night*"], ["r3", "r2", "r1"]),
+        (["--dag", "Nightly"], []),
+    ],
+)
+def test_what_is_asked_for_is_listed(call: Call, store: outlast.Store, options: list[str], expected: list[str]) -> None:
+    for run_id, end in [("r1", "success"), ("r2", "failed")]:
+        ended(store, run_id, end)
+    paused = Desk(store.backend, run_id="r3")
+    paused.start("extract")
+    paused.release("paused")
+    assert [run["run_id"] for run in call("runs", "ls", "--json", *options).json] == expected
+
+
+def test_without_runs_the_next_step_is_told(call: Call, store: outlast.Store) -> None:
+    assert call("runs", "ls") == Told(0, "", "there are no runs yet; `outlast run FILE` starts one\n")
+    assert call("runs", "ls", "--dag", "x").err == "there are no such runs\n"
+    assert call("runs", "ls", "--json").json == []
+
+
+def test_without_a_store_there_is_nothing_to_look_at(call: Call, place: str) -> None:
+    told = call("runs", "ls")
+    assert told.status == 4
+    assert f"there is no store at {place}" in told.err
+    assert not os.path.exists(place)
+
+
+@pytest.mark.parametrize(
+    ("holder", "lease", "gone"),
+    [
+        (processes.me(), LONG, False),
+        (RUNNER, LONG, False),
+        (processes.me(), 30, True),
+        (RUNNER, 30, True),
+        (DEAD, LONG, True),
+    ],
+)
+def test_a_run_whose_runner_is_gone_is_told_apart(
+    call: Call, desk: Desk, holder: ProcessRef, lease: float, gone: bool
+) -> None:
+    """It is dead on this host, or its lease has lapsed."""
+    desk.start("extract", holder=holder, lease=lease)
+    desk.begin("extract")
+    assert ("running (runner gone)" in call("runs", "ls").out) is gone
+    (run,) = call("runs", "ls", "--json").json
+    assert (run["state"], run["runner_gone"], run["seconds"] is None) == ("running", gone, gone)
+    shown = call("runs", "show", "nightly/r1")
+    assert shown.out.count("running (runner gone)") == (2 if gone else 0)
+    assert ("to go on: outlast run /dags/nightly.py --run-id r1" in shown.err) is gone
+
+
+# --- show ----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_shown_with_its_task_instances(call: Call, store: outlast.Store, desk: Desk) -> None:
+    desk.start(
+        "extract", ("load", "extract"), ("report", "load"), TaskSpec("each", 0), params='{"day":"2026-11-29","n":3}'
+    )
+    desk.ran("extract")
+    store.task("nightly/r1/extract").set("rows_loaded", 1200)
+    desk.ran("load", "crashed", crash_retries=9, retry_at=1)
+    desk.ran("load", "failed", error="ValueError: bad page\nof many")
+    store.task("nightly/r1/load").set("progress", {"done": 41, "total": 120, "rate": 3.5})
+    desk.send(Resolve(desk.scope("report"), "upstream_failed"))
+    desk.ran("each", "failed", index=0, retries=1, retry_at=2**60)
+    desk.release("paused")
+    told = call("runs", "show", "nightly/r1")
+    assert told.status == 0
+    lines = told.lines
+    assert lines[:6] == [
+        "run:           nightly/r1",
+        "state:         paused",
+        "file:          /dags/nightly.py",
+        "logical date:  1970-01-01T00:00:00Z",
+        'parameters:    day="2026-11-29", n=3',
+        f"started:       {SHOWN_THEN}",
+    ]
+    assert lines[6] == "tasks:         1 success, 1 up_for_retry, 1 failed, 1 upstream_failed"
+    rows = {line.split()[0]: line.split()[1:] for line in lines[8:]}
+    assert rows["TASK"] == ["STATE", "TRY", "FAILED", "CRASHED", "STARTED", "ELAPSED", "PROGRESS", "ERROR"]
+    assert rows["extract"] == ["success", "1", SHOWN_THEN, "0.0s", "1,200"]
+    assert rows["load"] == ["failed", "2", "1", "1", SHOWN_THEN, "0.0s", "41/120", "ValueError:", "bad", "page"]
+    assert rows["report"] == ["upstream_failed"]
+    assert rows["each/0"][:2] == ["up_for_retry", "(in"]
+    assert told.err == "to go on: outlast run /dags/nightly.py --run-id r1\n"
+
+
+def test_a_run_for_programs(call: Call, store: outlast.Store, desk: Desk) -> None:
+    desk.start("extract", params='{"n":3}')
+    desk.ran("extract", "failed", error="ValueError: bad\npage")
+    store.task("nightly/r1/extract").set("progress", {"done": 1, "total": 2, "rate": None})
+    run = call("runs", "show", "nightly/r1", "--json").json
+    assert (run["params"], run["masked_params"], run["holder"]) == ({"n": 3}, [], {"host": "here.test", "pid": 11})
+    assert run["instances"] == [
+        {
+            "address": "nightly/r1/extract",
+            "task_id": "extract",
+            "map_index": -1,
+            "item": None,
+            "state": "failed",
+            "attempt": 1,
+            "failures": 1,
+            "crashes": 0,
+            "due_at": None,
+            "started_at": SHOWN_THEN,
+            "ended_at": SHOWN_THEN,
+            "seconds": 0.0,
+            "error": "ValueError: bad\npage",
+            "upstream": [],
+            "supervisor": {"host": "here.test", "pid": 21},
+            "progress": {"done": 1, "total": 2, "rate": None},
+        }
+    ]
+
+
+def test_secrets_are_masked(call: Call, store: outlast.Store, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUTLAST__STATE_STORE__SECRET_KEYS", "*token*,rows_loaded")
+    desk.start("extract", params='{"api_token":"hunter2","n":3}')
+    desk.ran("extract")
+    store.task("nightly/r1/extract").set("rows_loaded", 31337)
+    told, json = call("runs", "show", "nightly/r1"), call("runs", "show", "nightly/r1", "--json")
+    assert "api_token=***, n=3" in told.out
+    assert (json.json["params"], json.json["masked_params"]) == ({"api_token": None, "n": 3}, ["api_token"])
+    for text in (told.out, json.out, call("tasks", "ls", "nightly/r1", "--json").out):
+        assert "hunter2" not in text
+        assert "31,337" not in text
+        assert "31337" not in text
+    assert 'api_token="hunter2"' in call("runs", "show", "nightly/r1", "--reveal").out
+
+
+def test_a_failed_run_says_how_to_go_on(call: Call, store: outlast.Store) -> None:
+    ended(store, "it's", "failed")
+    told = call("runs", "show", "nightly/it's")
+    assert "to run it again: outlast tasks clear 'nightly/it'\"'\"'s/extract'\n" in told.err
+    assert "its log: outlast logs " in told.err
+
+
+def test_the_line_to_go_on_names_the_store_that_was_named(call: Call, desk: Desk, place: str) -> None:
+    desk.start("extract", file="/my dags/night.py")
+    desk.release("paused")
+    told = call("runs", "show", "nightly/r1", "--store", place)
+    assert told.err == f"to go on: outlast run '/my dags/night.py' --run-id r1 --store {place}\n"
+
+
+def test_control_characters_do_not_reach_the_screen(call: Call, desk: Desk) -> None:
+    desk.start("extract", params='{"a":"\\u001b[2J"}')
+    desk.ran("extract", "failed", error="\x1b[2J\x07 gone")
+    for command in (
+        ["runs", "show", "nightly/r1"],
+        ["tasks", "ls", "nightly/r1"],
+        ["tasks", "show", "nightly/r1/extract"],
+    ):
+        told = call(*command)
+        assert told.status == 0
+        assert "\x1b" not in told.out
+        assert "\\u001b[2J" in told.out
+
+
+@pytest.mark.parametrize("command", [["show"], ["cancel", "--yes"], ["rm", "--yes"]])
+@pytest.mark.parametrize(
+    ("address", "status", "said"),
+    [
+        ("nightly/other", 4, "there is no run nightly/other; `outlast runs ls` lists those there are"),
+        ("nightly", 65, "'nightly' is not a run; write DAG/RUN"),
+        ("nightly/r1/extract", 65, "that is the address of a task instance"),
+        ("nightly/..", 65, "run_id may not be '..'"),
+        ("/r1", 65, "dag_id is empty"),
+    ],
+)
+def test_a_wrong_address_is_explained(
+    call: Call, desk: Desk, command: list[str], address: str, status: int, said: str
+) -> None:
+    desk.start("extract")
+    told = call("runs", *command, address)
+    assert (told.status, told.out) == (status, "")
+    assert said in told.err
+    assert "Traceback" not in told.err
+
+
+# --- cancel --------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_cancelled(call: Call, store: outlast.Store, desk: Desk) -> None:
+    desk.start("extract", "load")
+    desk.ran("extract")
+    told = call("runs", "cancel", "nightly/r1", "--yes")
+    assert told == Told(
+        0, "cancelled nightly/r1: 1 task instance had not ended\nno runner holds it: it has ended now\n", ""
+    )
+    assert (desk.run.state, desk.states()) == ("cancelled", {"extract": "success", "load": "cancelled"})
+    (row, *_) = store.runs_as(Writer("person")).audit()
+    assert (row.action, row.who.partition("@")[2]) == ("cancel run", os.uname().nodename)
+
+
+def test_a_live_runner_is_named(call: Call, desk: Desk) -> None:
+    desk.start("extract", holder=processes.me(), lease=LONG)
+    told = call("runs", "cancel", "nightly/r1", "--yes")
+    assert f"its runner (process {os.getpid()} on " in told.out
+    assert "notices within a second" in told.out
+
+
+def test_a_cancelled_run_for_programs(call: Call, desk: Desk) -> None:
+    desk.start("extract", holder=RUNNER, lease=LONG)
+    told = call("runs", "cancel", "nightly/r1", "--yes", "--json")
+    assert told.json == {"run": "nightly/r1", "cancelled": ["nightly/r1/extract"], "runner_stops_it": True}
+
+
+@pytest.mark.parametrize("command", ["cancel", "rm", "prune"])
+def test_where_nobody_can_be_asked_nothing_is_done(call: Call, store: outlast.Store, desk: Desk, command: str) -> None:
+    ended(store, "r2")
+    desk.start("extract")
+    told = call("runs", command, *([] if command == "prune" else ["nightly/r1"]))
+    assert told.status == 2
+    assert "add --yes" in told.err
+    assert desk.run.state == "running"
+    assert len(call("runs", "ls", "--json").json) == 2
+
+
+def test_an_ended_run_is_not_cancelled(call: Call, store: outlast.Store) -> None:
+    ended(store, "r1")
+    told = call("runs", "cancel", "nightly/r1")
+    assert told.status == 9
+    assert "has already ended (success)" in told.err
+
+
+def test_on_a_terminal_cancelling_is_asked(terminal, desk: Desk) -> None:
+    desk.start("extract", "load")
+    desk.begin("extract")
+    window = terminal("runs", "cancel", "nightly/r1")
+    window.expect("Cancel it? [y/N]")
+    assert "2 of 2 task instances have not ended, 1 of them run. A job they started elsewhere goes on." in window.seen
+    window.type("n\n")
+    assert window.end().status == 1
+    assert desk.run.state == "running"
+    window = terminal("runs", "cancel", "nightly/r1")
+    window.expect("Cancel it? [y/N]")
+    window.type("y\n")
+    assert window.end().status == 0
+    assert desk.run.state == "cancelled"
+
+
+# --- rm ------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_removed_with_its_state_and_logs(call: Call, store: outlast.Store, desk: Desk) -> None:
+    ended(store, "r1")
+    store.task("nightly/r1/extract").set("page", 1)
+    mine, others = log_of(store, desk, "extract"), log_of(store, Desk(store.backend, run_id="r2"), "extract")
+    told = call("runs", "rm", "nightly/r1", "--yes")
+    assert told.status == 0
+    assert told.out.startswith("removed nightly/r1: 1 task instance and 1 entry, and the logs in ")
+    assert store.scopes() == []
+    assert (mine.exists(), others.exists()) == (False, True)
+    assert call("runs", "show", "nightly/r1").status == 4
+    assert not Path(told.out.rpartition(" in ")[2].strip()).exists()
+
+
+def test_a_removed_run_for_programs(call: Call, store: outlast.Store) -> None:
+    ended(store, "r1")
+    told = call("runs", "rm", "nightly/r1", "--yes", "--json")
+    assert told.json == {"removed": "nightly/r1", "task_instances": 1, "entries": 0}
+
+
+@pytest.mark.parametrize("holder", [RUNNER, processes.me()])
+def test_a_run_that_is_run_is_removed_by_force_only(
+    call: Call, store: outlast.Store, desk: Desk, holder: ProcessRef
+) -> None:
+    desk.start("extract", holder=holder, lease=LONG)
+    log = log_of(store, desk, "extract")
+    for arguments in (["--yes"], []):
+        told = call("runs", "rm", "nightly/r1", *arguments)
+        assert told.status == 9
+        assert f"is being run by process {holder.pid} on {holder.host}" in told.err
+    assert log.exists()
+    assert call("runs", "rm", "nightly/r1", "--yes", "--force").status == 0
+    assert not log.exists()
+
+
+def test_a_run_of_a_dead_runner_is_removed_without_waiting(call: Call, desk: Desk) -> None:
+    desk.start("extract", holder=DEAD, lease=LONG)
+    assert call("runs", "rm", "nightly/r1", "--yes").status == 0
+
+
+def test_on_a_terminal_removing_is_asked(terminal, store: outlast.Store) -> None:
+    ended(store, "r1")
+    store.task("nightly/r1/extract").set("page", 1)
+    window = terminal("runs", "rm", "nightly/r1")
+    window.expect("Remove it? [y/N]")
+    assert "nightly/r1 has 1 task instance and 1 entry. They go with their history, results and logs" in window.seen
+    window.type("\n")
+    told = window.end()
+    assert (told.status, "nothing was removed" in told.out) == (1, True)
+    assert len(store.scopes()) == 1
+
+
+# --- prune ---------------------------------------------------------------------------------------------------
+
+
+def test_old_runs_are_pruned_with_their_logs(call: Call, store: outlast.Store, place: str) -> None:
+    log = log_of(store, ended(store, "r1"), "extract")
+    with outlast.connect(place) as now:
+        ended(now, "recent")
+    dry = call("runs", "prune", "--dry-run", "--keep-days", "1")
+    assert dry == Told(0, "Would remove 1 run that ended more than 1 day ago:\nnightly/r1\n", "")
+    assert log.exists()
+    told = call("runs", "prune", "--keep-days", "1", "--yes")
+    assert told == Told(0, "Removed 1 run that ended more than 1 day ago.\n", "")
+    assert not log.exists()
+    assert [run["run_id"] for run in call("runs", "ls", "--json").json] == ["recent"]
+    assert call("runs", "prune", "--keep-days", "1") == Told(0, "No run ended more than 1 day ago.\n", "")
+
+
+def test_the_setting_says_how_long_runs_are_kept(
+    call: Call, store: outlast.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended(store, "r1")
+    days = timedelta(seconds=time.time() - THEN / 1e6).days
+    monkeypatch.setenv("OUTLAST__RUNNER__KEEP_RUNS_DAYS", str(days + 2))
+    assert call("runs", "prune", "--json").json == {"dry_run": False, "keep_days": days + 2, "runs": []}
+    monkeypatch.setenv("OUTLAST__RUNNER__KEEP_RUNS_DAYS", "0")
+    assert "kept for ever" in call("runs", "prune").out
+    monkeypatch.setenv("OUTLAST__RUNNER__KEEP_RUNS_DAYS", "1")
+    told = call("runs", "prune", "--json", "--yes")
+    assert told.json == {"dry_run": False, "keep_days": 1, "runs": ["nightly/r1"]}
+
+
+def test_to_keep_no_days_is_refused(call: Call, store: outlast.Store) -> None:
+    ended(store, "r1")
+    assert call("runs", "prune", "--keep-days", "0", "--yes").status == 2
+    assert len(call("runs", "ls", "--json").json) == 1
+
+
+def test_on_a_terminal_pruning_is_asked_and_shows_how_far_it_is(terminal, store: outlast.Store) -> None:
+    for number in range(25):
+        ended(store, f"r{number}")
+    window = terminal("runs", "prune", "--keep-days", "1")
+    window.expect("Remove them for good? [y/N]")
+    assert "25 runs ended more than 1 day ago." in window.seen
+    window.type("y\n")
+    told = window.end()
+    assert "removed 20 of 25 runs" in told.out
+    assert "Removed 25 runs" in told.out
+    assert store.scopes() == []
+
+
+# --- with a real runner ----------------------------------------------------------------------------------------
+
+
+DAG_FILE = """
+import time
+from outlast import DAG, task
+
+with DAG("slow"):
+    @task
+    def wait(task_state_store=None):
+        print("waiting", flush=True)
+        task_state_store.set("page", 41)
+        time.sleep(60)
+
+    wait()
+"""
+
+
+def test_a_live_runner_stops_what_is_cancelled(program: Call, place: str, tmp_path: Path) -> None:
+    file = tmp_path / "slow.py"
+    file.write_text(DAG_FILE)
+    runner = subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "outlast.cli", "run", str(file), "--run-id", "r1"], stderr=subprocess.PIPE
+    )
+    try:
+        wait_until(lambda: os.path.exists(place) and program("state", "get", "slow/r1/wait", "page").status == 0)
+        (run,) = program("runs", "ls", "--json").json
+        assert (run["state"], run["runner_gone"], run["tasks"]) == ("running", False, {"running": 1})
+        child = program("tasks", "show", "slow/r1/wait", "--json").json
+        assert program("runs", "rm", "slow/r1", "--yes").status == 9
+        told = program("runs", "cancel", "slow/r1", "--yes")
+        assert f"its runner (process {runner.pid} on " in told.out
+        assert runner.wait(20) == 3
+        assert not os.path.exists(f"/proc/{child['supervisor']['pid']}")
+        assert program("runs", "ls", "--json").json[0]["state"] == "cancelled"
+        assert program("state", "get", "slow/r1/wait", "page").out == "41\n"
+    finally:
+        runner.kill()
+        runner.communicate()
+
+
+def test_a_killed_runner_is_seen_at_once(program: Call, place: str, tmp_path: Path) -> None:
+    file = tmp_path / "slow.py"
+    file.write_text(DAG_FILE)
+    runner = subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "outlast.cli", "run", str(file), "--run-id", "r1"], stderr=subprocess.PIPE
+    )
+    try:
+        wait_until(lambda: os.path.exists(place) and program("state", "get", "slow/r1/wait", "page").status == 0)
+    finally:
+        runner.kill()
+        runner.communicate()
+    assert "running (runner gone)" in program("runs", "ls").out
+    shown = program("runs", "show", "slow/r1")
+    assert f"process {runner.pid} on {os.uname().nodename} is dead" in shown.out
+    assert f"to go on: outlast run {file} --run-id r1" in shown.err
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.1)
