@@ -19,7 +19,7 @@ ADDRESS = "nightly/2026-11-29/ingest"
 def one_set(setting: Setting) -> list[Line]:
     """Measure `set`: durable, with twenty past values kept."""
     with _store(setting) as store, closing(_raw(setting)) as raw:
-        rounds = in_turn([setting_one(store), raw_setting_one(raw)], 100, 10 if setting.quick else 40)
+        rounds = in_turn([setting_one(store), raw_setting_one(raw)], 25, 40 if setting.quick else 160)
     return [
         Line("set: calls, against apsw alone", _rates(rounds), "×", Target("≥", 0.7)),
         Line("set: CPU above apsw alone", spread(ours.cpu - raw.cpu for ours, raw in rounds), "µs", Target("≤", 100)),
@@ -43,7 +43,7 @@ def many_sets(setting: Setting) -> list[Line]:
     """Measure `set_many` of a hundred keys, with and without past values kept."""
     with _store(setting, 20) as kept, _store(setting, 0) as plain, closing(_raw(setting)) as raw:
         sides = [setting_many(kept), setting_many(plain), raw_setting_many(raw)]
-        rounds = in_turn(sides, 10, 10 if setting.quick else 40)
+        rounds = in_turn(sides, 4, 25 if setting.quick else 100)
     return [
         Line("set_many of 100, 20 past values, against apsw alone", _rates(rounds, 0), "×", Target("≥", 0.25)),
         Line("set_many of 100, no history, against apsw alone", _rates(rounds, 1), "×", Target("≥", 0.4)),

@@ -24,6 +24,8 @@ NAMES = (
     "started_at",
     "watermark",
 )
+#: Keys that are read; a large store has the pages of few of them in SQLite's own cache.
+KEYS = 4000
 READS = 1000
 
 
@@ -35,11 +37,9 @@ def size(setting: Setting) -> list[Line]:
     _fill(small, 100, setting)
     entries = scopes * len(NAMES)
     bytes_each = large.stat().st_size / entries
-    with connect(large) as large_store, connect(small) as small_store:
-        count = 10 if setting.quick else 40
-        reads = READS * (count + 1)
-        sides = [_getting(large_store, scopes, reads), _getting(small_store, 100, reads)]
-        rounds = in_turn(sides, READS, count)
+    with connect(large, durability="process") as large_store, connect(small, durability="process") as small_store:
+        sides = [_getting(large_store, scopes), _getting(small_store, 100)]
+        rounds = in_turn(sides, READS, 10 if setting.quick else 40)
     return [
         Line(f"size: bytes an entry, of {entries:,}", Spread(bytes_each, bytes_each, bytes_each), "", Target("≤", 150)),
         Line(
@@ -73,14 +73,17 @@ def _value(number: int) -> JsonValue:
     return {"page": number, "rows": number * 100}
 
 
-def _getting(store: outlast.Store, scopes: int, reads: int) -> Contender:
-    """Return a contender that reads keys chosen beforehand: at random, but the same ones in every run."""
+def _getting(store: outlast.Store, scopes: int) -> Contender:
+    """Return a contender that reads keys chosen at random, the same ones in every run, each from time to time."""
     choice = random.Random(2)
-    picked = [(store.task(_scope(choice.randrange(scopes))), choice.choice(NAMES)) for _ in range(reads)]
-    coming = iter(picked)
+    chosen = [choice.randrange(scopes) for _ in range(KEYS)]
+    states = {number: store.task(_scope(number), attempt="new") for number in chosen}
+    picked = [(states[number], choice.choice(NAMES)) for number in chosen]
+    coming = itertools.cycle(picked)
 
     def work(calls: int) -> None:
         for state, name in itertools.islice(coming, calls):
             state.get(name)
 
+    work(KEYS)
     return work

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.homes import settings
 
 from outlast import BackendError, Cursor, Reset, Store, connect
 from outlast.backends import sqlite
+from support.homes import settings
 
 DYING = Path(__file__).parent / "support" / "dying.py"
 
@@ -88,7 +88,11 @@ def check_writes(path: str, acknowledged: list[int], arm_at: int) -> int:
         assert dict(state.items()) == expected
         assert asset.get("watermark", 0) == number
         assert all(entry.revision == number for entry in [*state.entries(), *asset.entries()])
-        assert [info.revision for info in [*store.scopes(), *store.scopes(assets=True)]][:2] in ([number] * 2, [number], [])
+        assert [info.revision for info in [*store.scopes(), *store.scopes(assets=True)]][:2] in (
+            [number] * 2,
+            [number],
+            [],
+        )
         for target, key in ((state, "a"), (asset, "watermark")):
             assert [version.value for version in target.history(key)] == list(range(number, max(number - 5, 0), -1))
         check_watch(store, number)
@@ -105,7 +109,11 @@ def check_watch(store: Store, number: int) -> None:
     assert isinstance(reset, Reset)
     if number > 1:
         before = Cursor(reset.cursor.scope_id, number - 1)
-        assert [event.key for event in state.watch(before, timeout=0) if not isinstance(event, Reset)] == ["a", "b", "c"]
+        assert [event.key for event in state.watch(before, timeout=0) if not isinstance(event, Reset)] == [
+            "a",
+            "b",
+            "c",
+        ]
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -129,7 +137,14 @@ def test_killed_at_every_point_there_is(tmp_path: Path, point: str, durability: 
     for nth in range(1, 80):
         path = str(tmp_path / f"{nth}.db")
         code, acknowledged = ended(
-            work="write_many", path=path, writes=6, arm_at=3, point=point, nth=nth, checkpoint_pages=6, durability=durability
+            work="write_many",
+            path=path,
+            writes=6,
+            arm_at=3,
+            point=point,
+            nth=nth,
+            checkpoint_pages=6,
+            durability=durability,
         )
         check_writes(path, acknowledged, 3)
         if code == 0:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -22,9 +23,9 @@ HOLDER = """
 import sys, time
 from outlast.backends.locks import FileLock
 print("asking", flush=True)
-with FileLock(sys.argv[1]).held(20):
-    print("holding", flush=True)
-    time.sleep(60)
+FileLock(sys.argv[1]).acquire(20)
+print("holding", flush=True)
+time.sleep(60)
 """
 
 
@@ -49,11 +50,11 @@ def interrupted_soon() -> Iterator[None]:
 
 
 def test_a_process_waits_for_a_bounded_time_and_is_told_who_holds_the_file(path: str) -> None:
-    with FileLock(path).held(1):
+    with held(FileLock(path), 1):
         began = time.monotonic()
         with (
             pytest.raises(BackendError, match=r"another process has held .*store\.db\.lock"),
-            FileLock(path).held(0.05),
+            held(FileLock(path), 0.05),
         ):
             pass
         assert time.monotonic() - began < 5
@@ -61,19 +62,19 @@ def test_a_process_waits_for_a_bounded_time_and_is_told_who_holds_the_file(path:
 
 def test_one_that_gave_up_holds_nothing_and_may_ask_again(path: str) -> None:
     first, second = FileLock(path), FileLock(path)
-    with first.held(1), pytest.raises(BackendError), second.held(0.05):
+    with held(first, 1), pytest.raises(BackendError), held(second, 0.05):
         pass
     for lock in (second, first, second):
-        with lock.held(5):
+        with held(lock, 5):
             pass
 
 
 def test_one_that_was_interrupted_holds_nothing(path: str, interrupted_soon: None) -> None:
     first, second = FileLock(path), FileLock(path)
-    with first.held(1), pytest.raises(KeyboardInterrupt), second.held(20):
+    with held(first, 1), pytest.raises(KeyboardInterrupt), held(second, 20):
         pass
     for lock in (first, second, first):
-        with lock.held(5):
+        with held(lock, 5):
             pass
 
 
@@ -81,7 +82,7 @@ def test_giving_up_leaves_no_thread_and_no_descriptor_behind(path: str) -> None:
     first, second = FileLock(path), FileLock(path)
     threads, descriptors = threading.active_count(), _descriptors()
     for _ in range(5):
-        with first.held(1), pytest.raises(BackendError), second.held(0.02):
+        with held(first, 1), pytest.raises(BackendError), held(second, 0.02):
             pass
     _until(lambda: (threading.active_count(), _descriptors()) == (threads, descriptors))
 
@@ -93,19 +94,28 @@ def test_killed_processes_leave_nothing_locked(path: str, waiting: int) -> None:
     for process in reversed(processes):
         process.kill()
         process.communicate()
-    with FileLock(path).held(0.5):
+    with held(FileLock(path), 0.5):
         pass
 
 
 def test_a_process_that_has_released_the_lock_comes_after_one_that_waits(path: str) -> None:
     lock = FileLock(path)
-    with lock.held(1):
+    with held(lock, 1):
         other = _hold(path, until="asking")
         _until(lambda: _stands_in_turnstile(path))
-    with pytest.raises(BackendError), lock.held(0.05):
+    with pytest.raises(BackendError), held(lock, 0.05):
         pass
     other.kill()
     other.communicate()
+
+
+@contextmanager
+def held(lock: FileLock, seconds: float) -> Iterator[None]:
+    lock.acquire(seconds)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _hold(path: str, until: str) -> subprocess.Popen[str]:

@@ -14,6 +14,7 @@ import pytest
 
 from support.clock import Clock
 from support.homes import HOMES, Home
+from support.runs import ANN, Desk
 from support.verbs import Verbs
 from support.world import World
 
@@ -69,3 +70,15 @@ def state(store: Verbs) -> Verbs:
 def either(request: pytest.FixtureRequest, store: Verbs) -> Verbs:
     """The state of a task, and that of an asset: what holds for both."""
     return store.task("dag/run/task") if request.param == "task" else store.asset("table")
+
+
+@pytest.fixture
+def desk(store: Verbs) -> Desk:
+    """Who speaks for a runner and its workers."""
+    return Desk(Verbs(store.real.backend, store.runner))
+
+
+@pytest.fixture
+def runs(store: Verbs) -> Verbs:
+    """The runs, as a person sees and steers them."""
+    return Verbs(store.real.runs_as(ANN), store.runner)

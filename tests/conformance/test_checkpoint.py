@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import pytest
-from support.clock import Clock
-from support.verbs import Verbs
 
 from outlast import Conflict, InvalidKey, InvalidValue, StaleAttempt
+from support.clock import Clock
+from support.verbs import Verbs
 
 LETTERS = ["a", "b", "c", "d", "e"]
 
@@ -80,7 +80,7 @@ def test_a_changed_list_is_refused(state: Verbs) -> None:
     """By position, an item other than the one done last time would mean items skipped or repeated."""
     assert done(state, stop=3) == ["a", "b", "c"]
     for changed in (["a", "b", "x", "d"], ["x", "a", "b", "c"], ["b", "c", "d", "e"]):
-        with pytest.raises(Conflict, match="changed before it.*id="):
+        with pytest.raises(Conflict, match=r"changed before it.*id="):
             done(state, changed)
     with pytest.raises(Conflict, match="has 2 items but 3 were done"):
         done(state, ["a", "b"])
@@ -106,7 +106,11 @@ def test_by_id_order_does_not_matter(state: Verbs) -> None:
 def test_ids_are_kept_in_batches(state: Verbs) -> None:
     """One record rewrites one small list."""
     assert done(state, range(450), id=int, key="pages") == list(range(450))
-    assert [(key, len(value)) for key, value in state.items("pages/")] == [("pages/0", 200), ("pages/1", 200), ("pages/2", 50)]
+    assert [(key, len(value)) for key, value in state.items("pages/")] == [
+        ("pages/0", 200),
+        ("pages/1", 200),
+        ("pages/2", 50),
+    ]
     assert done(state, range(460), id=int, key="pages") == list(range(450, 460))
 
 

@@ -7,7 +7,6 @@ import gc
 import pickle
 
 import pytest
-from support.verbs import Verbs
 
 import outlast
 from outlast import (
@@ -24,6 +23,7 @@ from outlast import (
     ValueTooLarge,
 )
 from outlast.errors import rebuild
+from support.verbs import Verbs
 
 TABLE = [
     (ConfigError, "config", 500, 78, OutlastError),
@@ -48,7 +48,11 @@ def test_the_tree(kind: type[OutlastError], code: str, status: int, exit_code: i
 
 
 def all_kinds() -> list[type[OutlastError]]:
-    return [kind for name in outlast.__all__ if isinstance(kind := getattr(outlast, name), type) and issubclass(kind, OutlastError)]
+    return [
+        kind
+        for name in outlast.__all__
+        if isinstance(kind := getattr(outlast, name), type) and issubclass(kind, OutlastError)
+    ]
 
 
 def test_the_table_is_complete_and_its_codes_are_unique() -> None:
@@ -63,7 +67,11 @@ def test_the_table_is_complete_and_its_codes_are_unique() -> None:
 def test_an_error_crosses_processes_as_itself(kind: type[OutlastError]) -> None:
     """Contract 9."""
     error = kind("what was wrong; what to do")
-    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error), rebuild(error.code, error.message, error.fields())):
+    for other in (
+        pickle.loads(pickle.dumps(error)),
+        copy.copy(error),
+        rebuild(error.code, error.message, error.fields()),
+    ):
         assert type(other) is kind
         assert (str(other), other.fields()) == (str(error), error.fields())
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.clock import Clock
-from support.verbs import CALLS, LONGER, Verbs
 
 from outlast import AssetState, StaleAttempt, TaskState
+from support.clock import Clock
+from support.verbs import CALLS, LONGER, Verbs
 
 EVERYTHING = CALLS | LONGER
 ON_ASSETS = {name: call for name, call in EVERYTHING.items() if name != "checkpoint"}
@@ -37,7 +37,9 @@ def test_no_verb_is_forgotten_here(kind: type) -> None:
     twins = {name for name in verbs_of(kind) if "a" + name in verbs_of(kind)}
     assert twins == set(CALLS)
     others = verbs_of(kind) - twins - {"a" + name for name in twins}
-    assert others == ({"transaction", "watch", "checkpoint", "asset"} if kind is TaskState else {"transaction", "watch"})
+    assert others == (
+        {"transaction", "watch", "checkpoint", "asset"} if kind is TaskState else {"transaction", "watch"}
+    )
 
 
 def test_an_attempt_opens_with_its_number(store: Verbs) -> None:

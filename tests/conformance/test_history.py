@@ -6,12 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.clock import Clock
-from support.verbs import Verbs
-from support.world import World
 
 from outlast import NEVER_EXPIRE, NotFound, Version, Writer
 from outlast.requests import Commit, Part, RemoveAll
+from support.clock import Clock
+from support.verbs import Verbs
+from support.world import World
 
 MIB = 1024 * 1024
 
@@ -72,7 +72,9 @@ def test_0_turns_history_off(world: World) -> None:
     assert state.history("key") == []
 
 
-@pytest.mark.parametrize(("before", "after"), [(20, 5), (5, 20), (20, 19), (3, 2), (2, 3), (20, 1), (1, 20), (20, 0), (0, 20)])
+@pytest.mark.parametrize(
+    ("before", "after"), [(20, 5), (5, 20), (20, 19), (3, 2), (2, 3), (20, 1), (1, 20), (20, 0), (0, 20)]
+)
 @pytest.mark.parametrize("written", [20, 30, 31])
 def test_the_setting_may_change(world: World, before: int, after: int, written: int) -> None:
     """Contract 4.8: the last ones are kept, without a gap, as many as both settings allow."""

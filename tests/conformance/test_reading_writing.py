@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from support.clock import Clock
-from support.verbs import CALLS, Verbs
-from support.world import World
 
 from outlast import (
     AssetState,
@@ -27,6 +21,9 @@ from outlast import (
     Writer,
 )
 from outlast.requests import Commit, Part, Put, Read, Remove
+from support.clock import Clock
+from support.verbs import CALLS, Verbs
+from support.world import World
 
 
 def revision(store: Verbs) -> int:
@@ -392,154 +389,6 @@ def test_scopes_count_for_themselves(store: Verbs) -> None:
     for _ in range(3):
         store.task("dag/run/b").set("key", 1)
     assert [(str(info.scope), info.revision) for info in store.scopes()] == [("dag/run/a", 1), ("dag/run/b", 3)]
-
-
-# --- Which calls make a scope ----------------------------------------------------------------------------
-
-READS = ["get", "entry", "keys", "items", "entries", "history"]
-
-
-@pytest.mark.parametrize("verb", READS)
-def test_a_read_makes_no_scope(store: Verbs, verb: str) -> None:
-    """Contract 5.2."""
-    CALLS[verb](store.task("dag/run/task"))
-    CALLS[verb](store.asset("table"))
-    assert store.scopes() + store.scopes(assets=True) == []
-
-
-@pytest.mark.parametrize("verb", ["delete", "clear"])
-def test_a_write_that_changes_nothing_makes_no_scope(store: Verbs, verb: str) -> None:
-    """Contract 4.3, 5.2: a mistyped address leaves no trace."""
-    CALLS[verb](store.task("dag/run/task"))
-    CALLS[verb](store.asset("table"))
-    assert store.scopes() + store.scopes(assets=True) == []
-
-
-def test_a_write_that_fails_makes_no_scope(store: Verbs) -> None:
-    """Contract 4.4, 5.2."""
-    for target in (store.task("dag/run/task"), store.asset("table")):
-        with pytest.raises(Conflict):
-            target.compare_and_set("key", 1, revision=4)
-    assert store.scopes() + store.scopes(assets=True) == []
-
-
-def test_watching_and_reading_in_a_transaction_make_no_scope(store: Verbs) -> None:
-    """Contract 5.2: a transaction that only read is a read."""
-    for target in (store.task("dag/run/task"), store.asset("table")):
-        list(target.watch(timeout=0))
-        with target.transaction() as tx:
-            tx.get("key"), tx.keys()
-    assert store.scopes() + store.scopes(assets=True) == []
-
-
-def test_the_rest_api_never_makes_a_scope(store: Verbs) -> None:
-    """Contract 5.2: what its commits ask for is NotFound where there is no scope."""
-    task = store.task("dag/run/task")
-    request = Commit((Part(task.scope, (Put("key", "1", None),)),), create=False)
-    with pytest.raises(NotFound):
-        store.real.backend.send(request)
-    assert store.scopes() == []
-    task.set("key", 0)
-    store.real.backend.send(request)
-    assert task.get("key") == 1
-
-
-# --- At the same time ------------------------------------------------------------------------------------
-
-
-def test_threads_lose_no_increment(store: Verbs, either: Verbs) -> None:
-    """Contract 4.4: all of them count, and each saw its own sum."""
-    sums: list[int] = []
-
-    def work() -> None:
-        sums.extend(either.real.increment("n") for _ in range(25))
-
-    threads = [threading.Thread(target=work) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert (either.get("n"), sorted(sums), revision(store)) == (150, list(range(1, 151)), 150)
-
-
-def test_threads_lose_no_update(either: Verbs) -> None:
-    """Contract 4.4."""
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda n: either.real.update("list", lambda value: [*value, n], default=[]), range(40)))
-    assert sorted(either.get("list")) == list(range(40))
-
-
-def test_threads_that_read_see_whole_commits(either: Verbs) -> None:
-    """Contract 4.4."""
-    either.set_many({"a": 0, "b": 0})
-    done = threading.Event()
-
-    def write() -> None:
-        for number in range(60):
-            either.real.set_many({"a": number, "b": number})
-        done.set()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    pictures = []
-    while not done.is_set():
-        pictures.append(dict(either.items()))
-    writer.join()
-    assert all(picture["a"] == picture["b"] for picture in pictures)
-
-
-def test_awaiting_calls_may_run_together(either: Verbs) -> None:
-    """Contract 4.4: gathered increments all count."""
-
-    async def work() -> list[int]:
-        return await asyncio.gather(*(either.real.aincrement("n") for _ in range(40)))
-
-    assert sorted(asyncio.run(work())) == list(range(1, 41))
-
-
-def test_an_awaiting_call_does_not_block_the_loop(state: Verbs) -> None:
-    """Contract 4.1: while one call waits for the lock, others on the loop go on."""
-
-    async def work() -> int:
-        steps = 0
-        task = asyncio.create_task(state.real.aset("key", 1))
-        while not task.done():
-            steps += 1
-            await asyncio.sleep(0)
-        await task
-        return steps
-
-    assert asyncio.run(work()) > 1
-
-
-def test_a_cancelled_call_happened_wholly_or_not_at_all(either: Verbs, store: Verbs) -> None:
-    """Contract 4.4, 4.6: and the store works on."""
-
-    async def work() -> None:
-        for number in range(30):
-            task = asyncio.create_task(either.real.aset_many({"a": number, "b": number}))
-            for _ in range(number % 4):
-                await asyncio.sleep(0)
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-
-    asyncio.run(work())
-    values = dict(either.items())
-    assert values.get("a") == values.get("b")
-    either.set_many({"a": -1, "b": -1})
-    assert [entry.value for entry in either.entries()] == [-1, -1]
-    assert either.entry("a").revision == revision(store)
-
-
-def test_two_stores_on_one_place_see_each_other_at_once(world: World) -> None:
-    """Contract 4.7: a committed write is readable at every door at once."""
-    one, two = world.open().task("dag/run/task"), world.open().task("dag/run/task")
-    for number in range(5):
-        one.set("key", number)
-        assert two.get("key") == number
-        assert two.increment("key", 10) == number + 10
-        assert one.get("key") == number + 10
 
 
 # --- Opening and closing ---------------------------------------------------------------------------------

@@ -6,12 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.clock import Clock
-from support.verbs import Verbs
-from support.world import World
 
 from outlast import NEVER_EXPIRE
 from outlast.requests import Swept
+from support.clock import Clock
+from support.verbs import Verbs
+from support.world import World
 
 HOUR = timedelta(hours=1)
 
@@ -73,7 +73,7 @@ def test_it_works_in_batches(world: World, clock: Clock, batch: int) -> None:
     """Contract 3.5: whatever their size, all is freed; a batch is never larger than told."""
     store = world.open(state_cleanup_batch_size=batch)
     for number in range(5):
-        store.task(f"dag/run/task/{number}").set_many({name: 1 for name in "abc"}, retention=HOUR)
+        store.task(f"dag/run/task/{number}").set_many(dict.fromkeys("abc", 1), retention=HOUR)
     clock.move(hours=2)
     sums: list[int] = []
     assert store.sweep(dry_run=True).entries == 15

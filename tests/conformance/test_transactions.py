@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+from outlast import Conflict, InvalidKey, InvalidValue, Writer, connect
 from support.clock import Clock
 from support.verbs import Verbs
 from support.world import World
-
-from outlast import Conflict, InvalidKey, InvalidValue, Writer, connect
 
 
 def entries(store: Verbs) -> int:
@@ -239,7 +239,9 @@ def test_no_part_is_written_when_another_conflicts(store: Verbs, spoilt: str) ->
         for part in parts.values():
             tx.of(part).set("key", tx.of(part).get("key", 0) + 1)
         parts[spoilt].set("key", 99)
-    assert {name: part.get("key") for name, part in parts.items()} == {name: 99 if name == spoilt else None for name in parts}
+    assert {name: part.get("key") for name, part in parts.items()} == {
+        name: 99 if name == spoilt else None for name in parts
+    }
 
 
 def test_the_same_scope_is_one_view(store: Verbs) -> None:

@@ -88,12 +88,15 @@ def nested(depth: int, kind: str = "list") -> Any:
 
 
 VALUES: list[Any] = [
-    "", "a", "é", "e\u0301", "\U0001f600", "\x00", "\x1f\x7f", "\u2028\u2029", '"\\/', "</script>", "\ufeff", "\uffff", "null", "1",
+    "", "a", "é", "e\u0301", "\U0001f600", "\x00", "\x1f\x7f", "\u2028\u2029", '"\\/', "</script>", "\ufeff", "\uffff",
+    "null", "1",
     0, 1, -1, 2**31, 2**53 + 1, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 2**64 - 1, 2**64, 2**70, -(2**70),
     10**3999, 10**4000 - 1, -(10**4000) + 1,
-    0.0, -0.0, 1.0, -1.5, 0.1 + 0.2, 1e-323, 5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, 1e16, 1e22, 1e23, 123456789012345680.0,
+    0.0, -0.0, 1.0, -1.5, 0.1 + 0.2, 1e-323, 5e-324, 2.2250738585072014e-308, 1.7976931348623157e308,
+    1e16, 1e22, 1e23, 123456789012345680.0,
     math.pi, True, False, [], {}, [None], {"a": None}, [[], {}], [1, 1.0, True, "1"],
-    {"b": 1, "a": 2, "": 3, "é": [1, {"x": [None, False]}]}, {"__proto__": 1, "a.b": 2, "$": 3}, nested(100), nested(100, "dict"), nested(100, "mixed"),
+    {"b": 1, "a": 2, "": 3, "é": [1, {"x": [None, False]}]}, {"__proto__": 1, "a.b": 2, "$": 3},
+    nested(100), nested(100, "dict"), nested(100, "mixed"),
 ]  # fmt: skip
 
 
@@ -231,11 +234,8 @@ def test_anything_else_is_refused_before_anything_is_written(state: Verbs, what:
 
 
 def test_the_place_and_the_remedy_are_named(state: Verbs) -> None:
-    """Contract 2.2: the example of the contract, word for word."""
-    with pytest.raises(
-        InvalidValue,
-        match=r"^\$\.rows\[3\]\.when is a datetime\.datetime; store value\.isoformat\(\)$|^\$\.rows\[3\]\.when is a datetime; store value\.isoformat\(\)$",
-    ):
+    """Contract 2.2: as in the contract's example."""
+    with pytest.raises(InvalidValue, match=r"^\$\.rows\[3\]\.when is a .*datetime; store value\.isoformat\(\)$"):
         state.set("key", {"rows": [0, 1, 2, {"when": datetime(2026, 1, 1)}]})
     with pytest.raises(InvalidValue, match=r"\$\['odd key'\]\[0\] is a set"):
         state.set("key", {"odd key": [set()]})
@@ -362,7 +362,7 @@ def test_16_mib_is_the_hard_limit(world: World) -> None:
     state.set("key", largest)
     assert state.get("key") == largest
     for write in WRITES.values():
-        with pytest.raises(ValueTooLarge, match="16,777,217 bytes.*at most 16,777,216") as caught:
+        with pytest.raises(ValueTooLarge, match=r"16,777,217 bytes.*at most 16,777,216") as caught:
             write(state, largest + "x")
         assert (isinstance(caught.value, InvalidValue), caught.value.status) == (True, 413)
     with pytest.raises(ValueTooLarge):

@@ -10,11 +10,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
+from outlast import Change, Cursor, Reset
 from support.clock import Clock
 from support.verbs import Verbs
 from support.world import World
-
-from outlast import Change, Cursor, Reset
 
 
 def events(state: Verbs, cursor: Cursor | None = None) -> list[Change | Reset]:

@@ -71,15 +71,17 @@ class DyingFile(apsw.VFSFile):
 
     def __init__(self, name: Any, flags: list[int]) -> None:
         super().__init__("unix", name, flags)
-        self.kind = "wal" if flags[0] & apsw.SQLITE_OPEN_WAL else "main" if flags[0] & apsw.SQLITE_OPEN_MAIN_DB else "other"
+        self.kind = (
+            "wal" if flags[0] & apsw.SQLITE_OPEN_WAL else "main" if flags[0] & apsw.SQLITE_OPEN_MAIN_DB else "other"
+        )
 
-    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
+    def xWrite(self, data: bytes, offset: int) -> None:
         if reached(f"write {self.kind}"):
             super().xWrite(bytes(data)[: len(data) // 2], offset)
             end()
         super().xWrite(data, offset)
 
-    def xSync(self, flags: int) -> None:  # noqa: N802
+    def xSync(self, flags: int) -> None:
         if reached(f"sync {self.kind}"):
             end()
         super().xSync(flags)
@@ -93,7 +95,7 @@ class DyingVFS(apsw.VFS):
     def __init__(self) -> None:
         super().__init__("dying", "unix", makedefault=True)
 
-    def xOpen(self, name: Any, flags: list[int]) -> DyingFile:  # noqa: N802
+    def xOpen(self, name: Any, flags: list[int]) -> DyingFile:
         return DyingFile(name, flags)
 
 

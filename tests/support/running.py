@@ -122,16 +122,18 @@ class Ground:
 
     def start(self, *arguments: str, env: dict[str, str] | None = None, before: list[str] | None = None) -> Program:
         """Begin `outlast run`, of d.py unless said otherwise; `before` is a command that becomes it."""
-        said = self.folder / f"said-{len(self.programs)}"
         given = arguments if any(argument.endswith(".py") for argument in arguments) else ("d.py", *arguments)
+        return self._begin([*(before or []), *PROGRAM, "run", *given], self.env | (env or {}))
+
+    def command(self, *words: str) -> Told:
+        """Call another command, to its end."""
+        return self._begin([*PROGRAM, *words], self.env).ends()
+
+    def _begin(self, command: list[str], env: dict[str, str]) -> Program:
+        said = self.folder / f"said-{len(self.programs)}"
         with open(said, "wb") as err:
             process = subprocess.Popen(
-                [*(before or []), *PROGRAM, "run", *given],
-                env=self.env | (env or {}),
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=err,
-                stderr=err,
+                command, env=env, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=err, stderr=err
             )
         self.programs.append(Program(process, said))
         return self.programs[-1]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from outlast import StaleAttempt
 from outlast.requests import Fence
 from outlast.run_requests import (
     Begin,
@@ -20,7 +24,10 @@ from outlast.run_requests import (
     TaskRow,
     TaskSpec,
 )
+from outlast.state import TaskState
 from outlast.values import TaskScope, Writer
+
+from .verbs import Verbs
 
 #: Processes on hosts that do not exist.
 RUNNER = ProcessRef("here.test", 11, "monday")
@@ -128,3 +135,17 @@ def _spec(task: str | tuple[str, ...] | TaskSpec) -> TaskSpec:
         case tuple():
             return TaskSpec(task[0], upstream=task[1:])
     return task
+
+
+def state_of(store: Verbs, fence: Fence) -> Verbs:
+    """Return the state of a task as its attempt sees it, without opening another."""
+    real = store.real
+    writer = Writer("task", fence.attempt, None, fence.scope)
+    return Verbs(TaskState(real.backend, fence.scope, real.config, real.clock, writer, fence), store.runner)
+
+
+def fails(*calls: Callable[[], Any]) -> None:
+    """Make calls that must all be refused because their attempt is over."""
+    for call in calls:
+        with pytest.raises(StaleAttempt):
+            call()

@@ -19,7 +19,7 @@ from outlast.watch import Watch
 
 
 class Verbs:
-    """Stands for an object of the public API; without a runner its blocking verbs are called, else the awaiting ones."""
+    """Stands for an object of the public API; with a runner its awaiting verbs are called, else the blocking ones."""
 
     def __init__(self, real: Any, runner: asyncio.Runner | None = None) -> None:
         self.real, self.runner = real, runner

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 
 try:
     import fcntl
@@ -31,18 +30,19 @@ class FileLock:
     def _open(self) -> None:
         self._turn = os.open(self.path + ".turn", os.O_CREAT | os.O_RDWR, 0o666)
         self._lock = os.open(self.path + ".lock", os.O_CREAT | os.O_RDWR, 0o666)
+        #: Let go. Made so, no interrupt comes between the call and its effect.
+        self.release = partial(fcntl.flock, self._lock, fcntl.LOCK_UN)
 
-    @contextmanager
-    def held(self, seconds: float) -> Iterator[None]:
-        """Hold the lock; raises BackendError when it was not to be had within `seconds`."""
+    def acquire(self, seconds: float) -> None:
+        """Take the lock; raises BackendError when it was not to be had within `seconds`."""
         try:
             try:
                 _take(self._turn, self._lock, fcntl.LOCK_NB)
             except BlockingIOError:
                 self._wait(seconds)
-            yield
-        finally:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
+        except BaseException:
+            self.release()
+            raise
 
     def _wait(self, seconds: float) -> None:
         """Wait in the kernel's queue, in a thread: a blocking flock has no time limit of its own."""

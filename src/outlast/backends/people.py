@@ -103,7 +103,10 @@ class PeopleSQL:
     # --- mark and cancel -----------------------------------------------------------------------------------
 
     def mark(self, request: MarkTask, now: int) -> Touched:
-        """Set a task instance's state by hand; those below that had given up on it wait again."""
+        """Set a task instance's state by hand; those below that had given up on it wait again.
+
+        One taken for done without having returned anything counts as having returned None.
+        """
         run = self.runs.run(request.scope.dag_id, request.scope.run_id)
         task = self.runs.task(request.scope)
         if request.state == "cancelled" and task.state in ENDED:
@@ -113,6 +116,11 @@ class PeopleSQL:
             )
         self._fence_out(task, f"marked {request.state}", now)
         self._end_as(task, request.state, now)
+        if request.state == "success":
+            self.execute(
+                "insert into result (scope_id, name, value) values (?, 'return_value', 'null') on conflict do nothing",
+                (task.scope_id,),
+            )
         if request.clear_state and request.state == "success":
             self.runs.clear_state(task.scope, request.writer, now)
         action = "cancel" if request.state == "cancelled" else f"mark {request.state}"

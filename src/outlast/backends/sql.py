@@ -101,7 +101,10 @@ class StateSQL:
         """Refuse a superseded attempt; return the scope of one that is not."""
         if fence is None:
             return None
-        found = self.find_scope(fence.scope)
+        rows = self.execute(  # by id, which is never used again, so that a large store's index need not be searched
+            f"select id, revision, fence, floor, sweep_at from scope where id = ?{self.lock}", (fence.scope_id,)
+        )
+        found = ScopeRow(*rows[0]) if rows else None
         rules.check_fence(fence, found.id if found else None, found.fence if found else 0)
         return found
 
@@ -247,7 +250,7 @@ class StateSQL:
             self._save(scopes[part.scope], decision, now)
             if request.writer.kind == "person":
                 self._audit(part.scope, decision, request.writer, now)
-        return Receipt(tuple(d.revision for d in decided), tuple(d.results for d in decided))
+        return Receipt(tuple([d.revision for d in decided]), tuple([d.results for d in decided]))
 
     def _lock_all(self, request: Commit, now: int) -> dict[Scope, ScopeRow]:
         fence = request.fence
@@ -362,9 +365,12 @@ class StateSQL:
         return msgspec.structs.replace(row, kept=kept)
 
     def _touch(self, scope: ScopeRow, decision: rules.Decision, now: int) -> None:
-        due = [self._due(row) for row in decision.rows.values()]
-        earliest = min((moment for moment in due if moment is not None), default=None)
-        if earliest is not None and (scope.sweep_at is None or earliest < scope.sweep_at):
+        earliest = scope.sweep_at
+        for row in decision.rows.values():
+            due = self._due(row)
+            if due is not None and (earliest is None or due < earliest):
+                earliest = due
+        if earliest != scope.sweep_at:
             scope.sweep_at = earliest
             self.execute("update scope set sweep_at = ? where id = ?", (earliest, scope.id))
         scope.revision = decision.revision

@@ -152,10 +152,13 @@ class SQLiteBackend(Backend):
                 self._writer = self._writer or self._connect()
                 yield self._writer
                 return
-            self._file = self._file or FileLock(self.path)
-            with self._file.held(WAIT_SECONDS):
+            file = self._file = self._file or FileLock(self.path)
+            file.acquire(WAIT_SECONDS)
+            try:
                 self._writer = self._writer or self._connect()
                 yield self._writer
+            finally:
+                file.release()
         finally:
             self._write_lock.release()
         if self._waiting:

@@ -55,11 +55,16 @@ def prepare(path: str | None) -> None:
 
 
 def _look(path: str) -> None:
-    """Refuse a file that is no store of ours before anything is written beside it."""
+    """Refuse a file that is no store of ours before anything is written beside it.
+
+    This takes no lock, and so may meet a store in the middle of another process's checkpoint: what then looks
+    damaged is looked at again, with the locks, when it is opened.
+    """
     uri = f"file:{path.replace('%', '%25').replace('?', '%3f').replace('#', '%23')}?immutable=1"
     connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
     try:
-        _refuse_foreign(connection, path)
+        with suppress(apsw.CorruptError):
+            _refuse_foreign(connection, path)
     finally:
         connection.close()
 

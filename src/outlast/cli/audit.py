@@ -48,8 +48,10 @@ def audit(place: Place, dag: str | None, limit: int, as_json: bool) -> None:
     elif not rows:
         show.note("nobody has changed anything")
     else:
-        columns = [Column("WHEN"), Column("WHO"), Column("ACTION"), Column("WHERE"), Column("KEY")]
-        show.table([*columns, Column("BEFORE"), Column("AFTER")], [_cells(*pair) for pair in pairs])
+        columns = [Column("WHEN", narrow="keep"), Column("WHO"), Column("ACTION"), Column("WHERE"), Column("KEY")]
+        show.table(
+            [*columns, Column("BEFORE", narrow="cut"), Column("AFTER", narrow="cut")], [_cells(*pair) for pair in pairs]
+        )
 
 
 def _is_hidden(row: AuditRow, config: Config) -> bool:
@@ -61,7 +63,7 @@ def _is_hidden(row: AuditRow, config: Config) -> bool:
 
 def _cells(row: AuditRow, hidden: bool) -> list[str]:
     values = [show.MASK if hidden and text is not None else text or "" for text in (row.before, row.after)]
-    where = [show.when(moment(row.at)), row.who, row.action, row.place, row.name or ""]
+    where = [show.age(moment(row.at)), row.who, row.action, row.place, row.name or ""]
     return [*where, *(show.cut(value, _WIDTH) for value in values)]
 
 

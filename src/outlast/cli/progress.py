@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,7 +25,7 @@ from .show import visible
 if TYPE_CHECKING:
     from ..dags.graph import DAG
 
-__all__ = ["bar_text", "display", "progress_of"]
+__all__ = ["bar_text", "display", "progress_of", "unseen"]
 
 #: Lines of a failed attempt's log that are shown.
 TAIL = 25
@@ -40,22 +40,42 @@ _COLOURS = {"success": "green", "failed": "red", "running": "cyan", "up_for_retr
 def display(store: Store, dag: DAG, run: RunRow) -> Iterator[Callable[[RunDetail], None]]:
     """Give an observer for a run, which shows it on standard error for the length of the block."""
     lines = _Lines(store, dag)
-    click.echo(f"outlast: run {run.dag_id}/{run.run_id}", err=True)
+    with unseen():
+        click.echo(f"outlast: run {run.dag_id}/{run.run_id}", err=True)
     if not sys.stderr.isatty():
-        yield lines.see
+        yield unseen()(lines.see)
         return
     from rich.console import Console
     from rich.live import Live
 
-    console = Console(stderr=True, highlight=False)
-    with Live(console=console, auto_refresh=False, transient=False) as live:
+    live = Live(console=Console(stderr=True, highlight=False), auto_refresh=False, transient=False)
 
-        def see(detail: RunDetail) -> None:
-            lines.see(detail, quiet=True)
-            live.update(_table(store, detail), refresh=True)
+    @unseen()
+    def see(detail: RunDetail) -> None:
+        lines.see(detail, quiet=True)
+        live.update(_table(store, detail), refresh=True)
 
+    with unseen():
+        live.start()
+    try:
         yield see
-    lines.show_failures()
+    finally:
+        with unseen():
+            live.stop()
+    with unseen():
+        lines.show_failures()
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """Let what is shown go nowhere from now on if it cannot be written: a run is more than its display."""
+    try:
+        yield
+    except OSError:
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stderr.fileno())
+            os.close(nowhere)
 
 
 class _Lines:

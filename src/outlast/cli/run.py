@@ -146,7 +146,10 @@ def _say_schedule(dag: DAG, file: str) -> None:
 
 
 def _say(text: str) -> None:
-    note(f"outlast: {text}")
+    from .progress import unseen
+
+    with unseen():
+        note(f"outlast: {text}")
 
 
 def _countdown(seconds: float) -> None:

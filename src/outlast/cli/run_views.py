@@ -19,6 +19,7 @@ from .progress import bar_text, progress_of
 from .show import Column
 
 __all__ = [
+    "age_text",
     "attempt_document",
     "command_line",
     "counts_text",
@@ -97,6 +98,11 @@ def process_text(process: ProcessRef | None) -> str:
     return "" if process is None else f"process {process.pid} on {process.host}"
 
 
+def age_text(micros: int | None) -> str:
+    """Return a moment for a table; nothing for none."""
+    return "" if micros is None else show.age(moment(micros))
+
+
 def time_text(micros: int | None) -> str:
     """Return a moment to the second, in UTC; nothing for none."""
     return "" if micros is None else show.when(moment(micros))
@@ -170,17 +176,20 @@ def _began(task: TaskRow) -> int | None:
 
 
 def tasks_table(store: Store, detail: RunDetail) -> None:
-    """Print a row a task instance."""
+    """Print a row a task instance, without the columns in which nothing stands."""
     now = store.clock()
     gone = is_gone(detail.run, now)
-    columns = [Column("TASK"), Column("STATE"), Column("TRY", True), Column("FAILED", True), Column("CRASHED", True)]
-    columns += [Column("STARTED"), Column("ELAPSED", True), Column("PROGRESS"), Column("ERROR")]
-    show.table(columns, [_task_cells(store, task, now, gone) for task in detail.tasks])
+    columns = [Column("TASK"), Column("STATE", narrow="keep"), Column("TRY", True), Column("FAILED", True)]
+    columns += [Column("CRASHED", True), Column("STARTED", narrow="keep"), Column("ELAPSED", True)]
+    columns += [Column("PROGRESS", narrow="keep"), Column("ERROR", narrow="cut")]
+    rows = [_task_cells(store, task, now, gone) for task in detail.tasks]
+    used = [place for place in range(len(columns)) if place < 2 or any(row[place] for row in rows)]
+    show.table([columns[place] for place in used], [[row[place] for place in used] for row in rows])
 
 
 def _task_cells(store: Store, task: TaskRow, now: int, gone: bool) -> Sequence[str]:
     numbers = [str(number) if number else "" for number in (task.attempt, task.failures, task.crashes)]
-    times = [time_text(_began(task)), span(None if gone else task_seconds(task, now))]
+    times = [age_text(_began(task)), span(None if gone else task_seconds(task, now))]
     error = show.cut(first_line(task.error), _ERROR_WIDTH)
     return [place_of(task), _task_state(task, now, gone), *numbers, *times, _progress_text(store, task), error]
 

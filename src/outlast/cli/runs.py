@@ -20,6 +20,7 @@ from .opening import opened
 from .options import Place, as_json, at_place, reveal
 from .person import person
 from .run_views import (
+    age_text,
     command_line,
     counts_text,
     dead_holder,
@@ -88,13 +89,13 @@ def ls(place: Place, dag: str | None, states: tuple[str, ...], limit: int, as_js
     elif not found:
         show.note("there are no such runs" if dag or states else "there are no runs yet; `outlast run FILE` starts one")
     else:
-        columns = [Column("RUN"), Column("STATE"), Column("TASKS"), Column("STARTED"), Column("DURATION", True)]
-        show.table(columns, [_run_cells(run, counts, now) for run, counts in found])
+        columns = [Column("RUN"), Column("STATE"), Column("TASKS"), Column("STARTED", narrow="keep")]
+        show.table([*columns, Column("DURATION", True)], [_run_cells(run, counts, now) for run, counts in found])
 
 
 def _run_cells(run: RunRow, counts: Mapping[str, int], now: int) -> list[str]:
     state = state_text(run.state, is_gone(run, now))
-    return [run_name(run), state, counts_text(counts), time_text(run.started_at), span(run_seconds(run, now))]
+    return [run_name(run), state, counts_text(counts), age_text(run.started_at), span(run_seconds(run, now))]
 
 
 # --- show ----------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from .opening import opened, state_of
 from .options import Place, as_json, at_place
 from .person import person
 from .run_views import (
+    age_text,
     attempt_document,
     command_line,
     facts,
@@ -154,15 +155,15 @@ def _show_task(store: Store, found: Attempts, detail: RunDetail) -> None:
     )
     if found.attempts:
         show.line("")
-        columns = [Column("ATTEMPT", True), Column("STATE"), Column("STARTED"), Column("ELAPSED", True)]
+        columns = [Column("ATTEMPT", True), Column("STATE"), Column("STARTED", narrow="keep"), Column("ELAPSED", True)]
         rows = [_attempt_cells(found, place, now, gone) for place in range(len(found.attempts))]
-        show.table([*columns, Column("WHERE"), Column("ERROR")], rows)
+        show.table([*columns, Column("WHERE"), Column("ERROR", narrow="cut")], rows)
 
 
 def _attempt_cells(found: Attempts, place: int, now: int, gone: bool) -> list[str]:
     attempt = found.attempts[place]
     ended_at = attempt.ended_at if attempt.state != "running" else None if gone else now
-    times = [time_text(attempt.started_at), span(since_to(attempt.started_at, ended_at))]
+    times = [age_text(attempt.started_at), span(since_to(attempt.started_at, ended_at))]
     error = show.cut(first_line(attempt.error))
     state = state_text(attempt.state, gone)
     return [str(attempt.number), state, *times, process_text(attempt.supervisor), error]
@@ -173,12 +174,12 @@ def _show_keys(entries: list[Entry]) -> None:
     if not entries:
         show.line("it has stored nothing")
         return
-    columns = [Column("KEY"), Column("BYTES", True), Column("REVISION", True), Column("CHANGED"), Column("EXPIRES")]
-    show.table([*columns, Column("BY")], [_key_cells(entry) for entry in entries])
+    columns = [Column("KEY"), Column("BYTES", True), Column("REVISION", True), Column("CHANGED", narrow="keep")]
+    show.table([*columns, Column("EXPIRES", narrow="keep"), Column("BY")], [_key_cells(entry) for entry in entries])
 
 
 def _key_cells(entry: Entry) -> list[str]:
-    times = [show.when(entry.updated_at), show.when(entry.expires_at, "never")]
+    times = [show.age(entry.updated_at), show.age(entry.expires_at, "never")]
     return [entry.key, str(_bytes(entry)), str(entry.revision), *times, str(entry.writer)]
 
 

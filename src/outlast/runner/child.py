@@ -114,11 +114,19 @@ def _attempt(store: Store, job: Job, task: TaskRow, fence: Fence) -> dict[str, A
     except SystemExit as stop:
         if stop.code in (None, 0):
             return {"outcome": "success", "result": "null"}
-        traceback.print_exc()
+        _print_trace(stop)
         return {"outcome": "failed", "error": f"SystemExit: {stop.code}"}
     except BaseException as error:
-        traceback.print_exc()
+        _print_trace(error)
         return {"outcome": "failed", "error": _in_short(error)}
+
+
+def _print_trace(error: BaseException) -> None:
+    """Print a traceback that begins where the user's code does."""
+    own, trace = os.path.dirname(os.path.dirname(__file__)) + os.sep, error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(own):
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace or error.__traceback__)
 
 
 def _in_short(error: BaseException) -> str:

@@ -39,9 +39,15 @@ class Job(msgspec.Struct, frozen=True):
     clear_state: bool = False
 
     def delay(self, failures: int) -> float:
-        """Return the seconds to wait after so many failures: the delay, doubled each time if exponential."""
-        seconds = self.retry_delay * 2 ** min(failures - 1, 60) if self.exponential else self.retry_delay
-        return seconds if self.max_retry_delay is None else min(seconds, self.max_retry_delay)
+        """Return the seconds to wait after so many failures: the delay, doubled each time if exponential.
+
+        At most `max_retry_delay`; without one doubling ends at a day.
+        """
+        limit = self.max_retry_delay
+        if not self.exponential:
+            return self.retry_delay if limit is None else min(self.retry_delay, limit)
+        longest = max(self.retry_delay, 86_400.0) if limit is None else limit
+        return min(self.retry_delay * 2.0 ** min(failures - 1, 60), longest)
 
     def crash_delay(self, crashes: int) -> float:
         """Return the seconds to wait after so many deaths: none after the first, then 1, 2, 4, … up to 30."""

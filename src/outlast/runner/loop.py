@@ -203,7 +203,7 @@ class Runner:
         self.failed_launches[scope] = self.failed_launches.get(scope, 0) + 1
         if self.failed_launches[scope] >= LAUNCHES:
             self.stopping = "failure"
-            self.problem = f"{scope}: the worker could not start: {worker.errors()[-2000:]}"
+            self.problem = f"{scope}: the worker could not start: {_last_line(worker) or 'it does not say why'}"
 
     def _lose(self, task: TaskRow) -> None:
         """Give up on an attempt whose lease has lapsed; it is fenced when the next one begins."""
@@ -328,8 +328,12 @@ def _why_ended(worker: LocalWorker) -> str:
     status = worker.process.returncode
     if status == 0:
         return "somebody else has opened the task's state as a newer attempt"
-    last = worker.errors().rpartition("\n")[2]
-    return f"its supervisor died (exit status {status})" + (f": {last[-500:]}" if last else "")
+    last = _last_line(worker)
+    return f"its supervisor died (exit status {status})" + (f": {last}" if last else "")
+
+
+def _last_line(worker: LocalWorker) -> str:
+    return worker.errors().rpartition("\n")[2][-500:]
 
 
 def _seconds(duration: Any) -> float | None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .. import codec
-from ..errors import Conflict, DagError, NotFound, StaleAttempt
+from ..backends import path_of
+from ..errors import ConfigError, Conflict, DagError, NotFound, StaleAttempt
 from ..requests import Fence
 from ..run_requests import (
     ENDED,
@@ -59,6 +60,8 @@ class Opening:
 
     def start(self, run_id: str, params: Mapping[str, Any], logical_date: datetime | None = None) -> RunRow:
         """Create a run; Conflict if the id exists, DagError for a wrong parameter."""
+        if self.store.config.state_store.backend is None and path_of(self.store.url) is None:
+            raise ConfigError("the workers of a run are processes of their own, which a store in memory cannot reach")
         now = self.store.clock()
         tasks = tuple(
             TaskSpec(task_id, upstream=tuple(sorted(self.dag.tasks[task_id].upstream_task_ids)))

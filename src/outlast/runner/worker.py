@@ -41,7 +41,10 @@ def main() -> int:
     """Run one attempt; the exit status is 0 when its end was recorded (or is another's to record)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    job = msgspec.json.decode(_first_line(), type=Job)
+    line, command = _first_line()
+    if command:
+        return TAKEN
+    job = msgspec.json.decode(line, type=Job)
     with connect(job.url) as store:
         try:
             task = store.backend.send(Begin(job.scope, after=job.after, supervisor=processes.me(), lease=job.lease))
@@ -50,15 +53,15 @@ def main() -> int:
         return Supervisor(store, job, task).run()
 
 
-def _first_line() -> bytes:
-    """Read the job from standard input, byte by byte at its end so that nothing after it is taken."""
-    data = b""
-    while not data.endswith(b"\n"):
-        more = os.read(COMMANDS, 1)
-        if not more:
+def _first_line() -> tuple[bytes, bytes]:
+    """Read the job from standard input; return it with what came after it."""
+    parts: list[bytes] = []
+    while not parts or b"\n" not in parts[-1]:
+        parts.append(os.read(COMMANDS, 65536))
+        if not parts[-1]:
             raise SystemExit(0)
-        data += more
-    return data
+    line, _, command = b"".join(parts).partition(b"\n")
+    return line, command
 
 
 class Supervisor:
