@@ -35,9 +35,10 @@ class Checkpoint(Generic[T]):
     By position the mark is `{"done": 41, "digest": "…"}` under `key`; a list whose item at that place is
     another one raises Conflict. With `id` (a function of the item) the ids done are kept in batches under
     `key/0`, `key/1`, …, so order does not matter. `every` records only each n-th item: a kill then repeats
-    up to n items. `progress` names a key kept at `{"done", "total", "rate"}`, None for no such key.
-    `retention` is that of the marks: with `id` under an address used for longer than the default (30 days),
-    give NEVER_EXPIRE, or what was done first is forgotten first.
+    up to n items, and so does leaving an `async for`. `progress` names a key kept at
+    `{"done", "total", "rate"}`, None for no such key. `retention` is that of the marks: with `id` under an
+    address used for longer than the default (30 days), give NEVER_EXPIRE, or what was done first is
+    forgotten first.
     """
 
     def __init__(
@@ -81,14 +82,12 @@ class Checkpoint(Generic[T]):
     async def __aiter__(self) -> AsyncIterator[T]:
         backend = self.state.backend
         await arun(self._start(), backend)
-        try:
-            async for item in _either(self.items):
-                if self.marks.is_done(item):
-                    continue
-                yield item
-                await arun(self._done(item), backend)
-        finally:
-            await arun(self._end(), backend)
+        async for item in _either(self.items):
+            if self.marks.is_done(item):
+                continue
+            yield item
+            await arun(self._done(item), backend)
+        await arun(self._end(), backend)  # not in a `finally`: asyncio closes a left loop some time later
         self.marks.check_end()
 
     def _start(self) -> Plan[None]:
@@ -131,6 +130,7 @@ class _Positions:
 
     def load(self, state: TaskState) -> Plan[None]:
         stored = yield from state._get(self.key)
+        self.place = 0
         if stored is not None:
             try:
                 self.count, self.digest = int(stored["done"]), str(stored["digest"])
@@ -179,8 +179,8 @@ class _Ids:
         stored = yield from state._items(self.key + "/")
         numbered: dict[int, Any] = {}
         for name, value in stored:
-            number = name.rpartition("/")[2]
-            if number.isdecimal():
+            number = name[len(self.key) + 1 :]
+            if number.isascii() and number.isdecimal() and len(number) < 7:
                 numbered[int(number)] = value
         self.batches = [list(numbered.get(number, [])) for number in range(max(numbered, default=-1) + 1)]
         self.done = {id for batch in self.batches for id in batch}

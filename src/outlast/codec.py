@@ -129,8 +129,12 @@ def _sequence(value: list[Any], path: _Path, above: tuple[Any, ...] | None) -> l
 
 
 def _deeper(value: Any, path: _Path, above: tuple[Any, ...] | None) -> tuple[Any, ...]:
+    counted = [0] if above is None else above[2]
+    counted[0] += len(value)
+    if counted[0] > HARD_LIMIT:  # a list that holds another one many times over grows without bound
+        raise ValueTooLarge(f"{_place(path[:3])}… has more than {HARD_LIMIT:,} parts, so more bytes than are allowed")
     if len(path) < MAX_DEPTH:
-        return (value, above)
+        return (value, above, counted)
     while above is not None:
         if above[0] is value:
             raise InvalidValue(f"{_place(path[:3])} is part of a cycle; store a tree of plain values")

@@ -102,7 +102,9 @@ class StateStoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     state_cleanup_batch_size: Annotated[
         _Count, _help("Expired entries the sweeper removes in one transaction; 0 means 1000.")
     ] = DEFAULT_BATCH
-    history_versions: Annotated[_Count, _help("Values kept of each key, the present one included; 0 turns history off.")] = 20
+    history_versions: Annotated[
+        _Count, _help("Values kept of each key, the present one included; 0 turns history off.")
+    ] = 20
     durability: Annotated[
         _Durability,
         _help("What a finished write survives: full also a power loss, process the death of every process."),

@@ -156,7 +156,8 @@ class DagError(OutlastError):
 def _tree(root: type[OutlastError]) -> dict[str, type[OutlastError]]:
     found = {root.code: root}
     for child in root.__subclasses__():
-        found.update(_tree(child))
+        if child.__module__ == __name__:  # not what a user has derived
+            found.update(_tree(child))
     return found
 
 

@@ -27,7 +27,8 @@ class Fence(msgspec.Struct, frozen=True):
 class Row(msgspec.Struct, frozen=True):
     """One entry as stored; `text` is None for a deleted one, which stays for a while as a tombstone.
 
-    `version` counts the writes of this key; `kept` is an upper bound for the bytes its history holds.
+    `version` counts the writes of this key; `kept` is an upper bound for the bytes its history holds,
+    `ring` how that is laid out.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Row(msgspec.Struct, frozen=True):
     writer: Writer
     version: int = 1
     kept: int = 0
+    ring: int = 0
 
 
 # --- Operations: what a commit does to one scope ---------------------------------------------------

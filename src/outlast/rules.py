@@ -128,10 +128,10 @@ class _Work:
 
     def put(self, name: str, text: str | None, expires_at: int | None) -> Row:
         before = self.current.get(name)
-        version, kept = 1, 0
+        version, kept, ring = 1, 0, 0
         if before is not None and not expired(before, self.now):
-            version, kept = before.version + 1, before.kept + size_of(before.text)
-        row = Row(name, text, self.revision, self.now, expires_at, self.writer, version, kept)
+            version, kept, ring = before.version + 1, before.kept + size_of(before.text), before.ring
+        row = Row(name, text, self.revision, self.now, expires_at, self.writer, version, kept, ring)
         self.new[name] = row
         return row
 
@@ -168,16 +168,21 @@ class _Work:
             raise Conflict(f"keys beginning with {operation.prefix!r} changed since they were read; read them again")
 
     def decision(self, revision: int, results: tuple[Row | None, ...]) -> Decision:
-        live = {name: alive(self.current.get(name), self.now) for name in self.new}
-        rows = {name: row for name, row in self.new.items() if row.text is not None or live[name] is not None}
-        forget = self.erased + [
-            name for name in rows if (before := self.current.get(name)) and expired(before, self.now)
-        ]
-        gone = set(forget)
-        past = [self.current[name] for name in rows if name in self.current and name not in gone]
+        rows: dict[str, Row] = {}
+        past: list[Row] = []
+        forget, gone = list(self.erased), set(self.erased)
+        for name, row in self.new.items():
+            before = self.current.get(name)
+            if row.text is None and alive(before, self.now) is None:
+                continue
+            rows[name] = row
+            if before is not None and expired(before, self.now):
+                forget.append(name)
+            elif before is not None and name not in gone:
+                past.append(before)
         for name in self.erased:
             if name in rows:
-                rows[name] = msgspec.structs.replace(rows[name], version=1, kept=0)
+                rows[name] = msgspec.structs.replace(rows[name], version=1, kept=0, ring=0)
         return Decision(revision + bool(rows), rows, past, forget, results)
 
 

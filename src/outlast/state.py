@@ -47,13 +47,14 @@ from .values import (
     Writer,
     asset_scope,
     check_key,
+    check_prefix,
     to_micros,
 )
 
 if TYPE_CHECKING:
     from .backends import Backend
     from .checkpoint import Checkpoint
-    from .transaction import Transaction
+    from .transaction import AssetTransaction, TaskTransaction, Transaction
     from .watch import Watch
 
 __all__ = ["AssetState", "State", "TaskState", "expiry_of"]
@@ -190,8 +191,7 @@ class State:
 
     def _put_many(self, values: Mapping[str, JsonValue], expires_at: int | None) -> Plan[None]:
         puts = [Put(check_key(key), self._dump(key, value), expires_at) for key, value in dict(values).items()]
-        if puts:
-            yield from self._apply(*puts)
+        yield from self._apply(*puts) if puts else self._find(())
 
     def _put_default(self, key: str, value: JsonValue, expires_at: int | None) -> Plan[JsonValue]:
         name = check_key(key)
@@ -239,12 +239,6 @@ class State:
         return codec.entry_of(_last(receipt))
 
     # --- beyond one call ---------------------------------------------------------------------------------------
-
-    def transaction(self) -> Transaction[Any]:
-        """Begin a transaction: `with state.transaction() as tx:` (or `async with`), then the same verbs on `tx`."""
-        from .transaction import Transaction
-
-        return Transaction(self)
 
     def watch(self, cursor: Cursor | None = None, *, timeout: float | None = None, poll: float = 0.1) -> Watch:
         """Iterate (`for` or `async for`) over what changes, from a cursor on; see `outlast.watch.Watch`."""
@@ -319,6 +313,12 @@ class TaskState(State):
     update, aupdate = blocking(_update), awaiting(_update)
     restore, arestore = blocking(_restore), awaiting(_restore)
 
+    def transaction(self) -> Transaction[TaskTransaction]:
+        """Begin a transaction: `with state.transaction() as tx:` (or `async with`), then the same verbs on `tx`."""
+        from .transaction import Transaction
+
+        return Transaction(self)
+
     def asset(self, name: str | None = None, *, uri: str | None = None) -> AssetState:
         """Return an asset's state as this attempt sees it: fenced with it, and written in its name."""
         writer = Writer(self.writer.kind, self.writer.attempt, self.writer.name, self.scope)
@@ -338,9 +338,7 @@ class TaskState(State):
         """Yield the items not yet done, recording each after its body has run; see `outlast.checkpoint`."""
         from .checkpoint import Checkpoint
 
-        return Checkpoint(
-            self, items, key, every=every, id=id, total=total, progress=progress, retention=retention
-        )
+        return Checkpoint(self, items, key, every=every, id=id, total=total, progress=progress, retention=retention)
 
 
 class AssetState(State):
@@ -384,6 +382,12 @@ class AssetState(State):
     update, aupdate = blocking(_update), awaiting(_update)
     restore, arestore = blocking(_restore), awaiting(_restore)
 
+    def transaction(self) -> Transaction[AssetTransaction]:
+        """Begin a transaction: `with state.transaction() as tx:` (or `async with`), then the same verbs on `tx`."""
+        from .transaction import Transaction
+
+        return Transaction(self)
+
 
 def _last(receipt: Receipt) -> Any:
     return receipt.rows[0][-1]
@@ -396,7 +400,7 @@ def as_seen(conflict: Conflict) -> Conflict:
 
 
 def _prefix(prefix: object) -> str:
-    return "" if prefix is None or prefix == "" else check_key(prefix)
+    return "" if prefix is None else check_prefix(prefix)
 
 
 def _revision(revision: object) -> int | None:

@@ -14,7 +14,17 @@ from .config import Config
 from .plans import Plan, awaiting, blocking
 from .requests import LIBRARY, Fence, FoundRow, Inspect, Inspected, ListScopes, Open, Opened, ScopePage, Sweep, Swept
 from .state import AssetState, TaskState
-from .values import Clock, ScopeInfo, TaskScope, Writer, asset_scope, parse_task, system_clock, task_scope
+from .values import (
+    Clock,
+    ScopeInfo,
+    TaskScope,
+    Writer,
+    asset_scope,
+    checked_scope,
+    parse_task,
+    system_clock,
+    task_scope,
+)
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -204,8 +214,9 @@ def _scope(
         case None:
             return task_scope(dag_id, run_id, task_id, map_index)
         case TaskScope():
-            return address
-    if dag_id is not None or run_id is not None or task_id is not None:
+            if (dag_id, run_id, task_id, map_index) == (None, None, None, -1):
+                return checked_scope(address)
+    if dag_id is not None or run_id is not None or task_id is not None or not isinstance(address, str):
         raise TypeError("give one address, or dag_id, run_id and task_id, not both")
     scope = parse_task(address)
     return scope if map_index == -1 else task_scope(scope.dag_id, scope.run_id, scope.task_id, map_index)
@@ -214,6 +225,6 @@ def _scope(
 def _number(attempt: int | str) -> int | None:
     if attempt == "new":
         return None
-    if isinstance(attempt, bool) or not isinstance(attempt, int) or attempt < 1:
-        raise TypeError(f'attempt is {attempt!r}; use "new", a number from 1 on, or None for no fence')
+    if isinstance(attempt, bool) or not isinstance(attempt, int) or not 1 <= attempt < 2**31:
+        raise TypeError(f'attempt is {attempt!r}; use "new", a number from 1 to 2**31 - 1, or None for no fence')
     return attempt

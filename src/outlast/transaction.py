@@ -16,6 +16,7 @@ from .errors import Conflict
 from .plans import Plan, arun, run
 from .requests import Check, CheckPrefix, Commit, Found, Operation, Part, Put, Read, Receipt, Remove, Row
 from .state import AssetState, State, TaskState, as_seen
+from .values import AssetScope, TaskScope, address
 
 __all__ = ["AssetTransaction", "TaskTransaction", "Transaction"]
 
@@ -34,9 +35,11 @@ class View(State):
         self.by_name: set[str] = set()
         self.prefixes: dict[str, tuple[tuple[str, int], ...]] = {}
         self.pending: dict[str, Row] = {}
+        self.scope_id, self.is_united = 0, False
 
     def _find(self, names: tuple[str, ...] | None, prefix: str = "", texts: bool = True) -> Plan[Found]:
         self.of_transaction.refuse_ended()
+        yield from self.of_transaction.unite(self)
         yield from self._look_up(set(names) - set(self.pending) if names is not None else set())
         if names is None:
             yield from self._look_through(prefix)
@@ -47,6 +50,7 @@ class View(State):
 
     def _apply(self, *operations: Operation) -> Plan[Receipt]:
         self.of_transaction.refuse_ended()
+        yield from self.of_transaction.unite(self)
         if not all(_is_blind(operation) for operation in operations):
             names, prefix = rules.touches(operations)
             yield from self._look_up(names - set(self.pending))
@@ -113,6 +117,10 @@ class View(State):
 class TaskTransaction(View, TaskState):
     """A task's state inside a transaction: the verbs of `TaskState`."""
 
+    def asset(self, name: str | None = None, *, uri: str | None = None) -> AssetTransaction:
+        """Return an asset's state in the same transaction."""
+        return self.of(super().asset(name, uri=uri))
+
 
 class AssetTransaction(View, AssetState):
     """An asset's state inside a transaction: the verbs of `AssetState`."""
@@ -128,14 +136,33 @@ class Transaction(Generic[V]):
         self.root, self.views, self.ended = state, {}, False  # type: ignore[var-annotated]
 
     def view(self, state: State) -> Any:
+        """Return a state's view in this transaction, one for each scope."""
+        if state.backend is not self.root.backend:
+            raise ValueError(f"{state!r} is kept in another store; a transaction is one commit in one store")
         if state.fence is not None and state.fence != self.root.fence:
             raise ValueError(f"{state!r} belongs to another attempt than this transaction's {self.root!r}")
-        if state.scope not in self.views:
+        place = address(state.scope)
+        if place not in self.views:
             kind = TaskTransaction if isinstance(state, TaskState) else AssetTransaction
             view = kind(state.backend, state.scope, state.config, state.clock, self.root.writer, self.root.fence)
             view.begin(self)
-            self.views[state.scope] = view
-        return self.views[state.scope]
+            self.views[place] = view
+        return self.views[place]
+
+    def unite(self, view: View) -> Plan[None]:
+        """Make one of the views of an asset that is addressed by its name and by its URI."""
+        others = [other for other in self.views.values() if isinstance(other.scope, AssetScope) and other is not view]
+        if view.is_united or isinstance(view.scope, TaskScope) or not others:
+            return
+        for asset in (view, *others):
+            if not asset.scope_id:
+                found: Found = yield Read(asset.scope, (), fence=asset.fence)
+                asset.scope_id = found.scope_id
+        for other in others:
+            if other.scope_id and other.scope_id == view.scope_id:
+                view.seen, view.by_name = other.seen, other.by_name
+                view.prefixes, view.pending = other.prefixes, other.pending
+        view.is_united = True
 
     def refuse_ended(self) -> None:
         if self.ended:
@@ -143,7 +170,8 @@ class Transaction(Generic[V]):
 
     def _commit(self) -> Plan[None]:
         self.ended = True
-        parts = tuple(part for view in self.views.values() if (part := view.part()) is not None)
+        distinct = {id(view.pending): view for view in self.views.values()}
+        parts = tuple(part for view in distinct.values() if (part := view.part()) is not None)
         if parts:
             try:
                 yield Commit(parts, self.root.fence, self.root.writer, self.root.clock())

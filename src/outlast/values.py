@@ -38,6 +38,8 @@ __all__ = [
     "check_id",
     "check_index",
     "check_key",
+    "check_prefix",
+    "checked_scope",
     "moment",
     "parse_task",
     "system_clock",
@@ -165,21 +167,26 @@ class Version(msgspec.Struct, frozen=True):
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
-    """A place in a scope's life from which to go on watching."""
+    """A place in a scope's life from which to go on watching.
+
+    `name` is the last key seen of a commit that changed several, None when all of them were.
+    """
 
     scope_id: int
     revision: int
+    name: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.scope_id}.{self.revision}"
+        return f"{self.scope_id}.{self.revision}" + ("" if self.name is None else f".{self.name}")
 
     @classmethod
     def parse(cls, text: str) -> Cursor:
         """Read a cursor printed by `str`; anything else is a ValueError."""
-        scope_id, _, revision = text.partition(".")
+        scope_id, _, rest = text.partition(".")
+        revision, dot, name = rest.partition(".")
         if not (scope_id.isdecimal() and revision.isdecimal()):
             raise ValueError(f"{text!r} is not a cursor; use one a watch has given, such as 7.42")
-        return cls(int(scope_id), int(revision))
+        return cls(int(scope_id), int(revision), name if dot else None)
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -232,6 +239,11 @@ def check_key(text: object) -> str:
     return name
 
 
+def check_prefix(text: object) -> str:
+    """Return what keys may begin with, or raise InvalidKey; "" is the beginning of all."""
+    return "" if text == "" else _text(text, "prefix", 512)
+
+
 def check_asset(text: object, what: str = "asset name") -> str:
     """Return an asset name or URI that keeps contract 1.3, or raise InvalidKey."""
     return _text(text, what, 1500)
@@ -272,6 +284,14 @@ def task_scope(dag_id: object, run_id: object, task_id: object, map_index: objec
     )
 
 
+def checked_scope(scope: TaskScope) -> TaskScope:
+    """Return a task scope somebody has made by hand, checked, or raise InvalidKey."""
+    plain = task_scope(scope.dag_id, scope.run_id, scope.task_id, scope.map_index)
+    if scope.item is None:
+        return plain
+    return TaskScope(plain.dag_id, plain.run_id, plain.task_id, plain.map_index, _text(scope.item, "item", 512))
+
+
 def asset_scope(name: object = None, uri: object = None) -> AssetScope:
     """Return a checked asset scope, or raise InvalidKey."""
     if name is None and uri is None:
@@ -284,7 +304,7 @@ def asset_scope(name: object = None, uri: object = None) -> AssetScope:
 def parse_task(address: str) -> TaskScope:
     """Read a task scope written as one word, `DAG/RUN/TASK` or `DAG/RUN/TASK/INDEX`."""
     parts = address.split("/") if isinstance(address, str) else []
-    if len(parts) == 4 and parts[3].removeprefix("-").isdecimal() and parts[3].isascii():
+    if len(parts) == 4 and parts[3].removeprefix("-").isdecimal() and parts[3].isascii() and len(parts[3]) < 20:
         return task_scope(parts[0], parts[1], parts[2], int(parts[3]))
     if len(parts) != 3:
         raise InvalidKey(f"{address!r} is not an address; write DAG/RUN/TASK, or DAG/RUN/TASK/INDEX for a mapped task")

@@ -60,13 +60,12 @@ class Watch:
 
 
 def _events(reply: Changed) -> list[Change | Reset]:
-    """Make rows events. A cursor inside one commit's keys would skip the rest: only its last key moves it."""
+    """Make rows events, each with the cursor from which the ones after it follow."""
     rows, scope_id = reply.rows, reply.cursor.scope_id
     events: list[Change | Reset] = []
     for place, row in enumerate(rows):
         ends = place + 1 == len(rows) or rows[place + 1].revision != row.revision
-        safe = row.revision if ends else row.revision - 1
-        events.append(_event(row, Cursor(scope_id, safe)))
+        events.append(_event(row, Cursor(scope_id, row.revision, None if ends else row.name)))
     return events
 
 

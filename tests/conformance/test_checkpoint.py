@@ -37,9 +37,15 @@ def test_items_are_done_once(state: Verbs) -> None:
 @pytest.mark.parametrize("stop", range(5))
 @pytest.mark.parametrize("options", [{}, {"every": 2}, {"every": 100}, {"id": str}, {"id": str, "every": 3}])
 def test_the_next_attempt_goes_on_where_one_raised(state: Verbs, stop: int, options: dict[str, Any]) -> None:
-    """None twice, none skipped: what an exception leaves is recorded, whatever `every`."""
+    """None skipped, and none twice: what an exception leaves is recorded, whatever `every`.
+
+    An `async for` that is left is closed some time later, so there what `every` has left open is done again.
+    """
     assert done(state, stop=stop, **options) == LETTERS[:stop]
-    assert done(state, **options) == LETTERS[stop:]
+    again = done(state, **options)
+    repeated = len(again) - len(LETTERS[stop:])
+    assert again == LETTERS[stop - repeated :]
+    assert 0 <= repeated < (options.get("every", 1) if state.runner else 1)
 
 
 @pytest.mark.parametrize("options", [{}, {"every": 2}, {"id": str}])

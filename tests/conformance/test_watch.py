@@ -174,7 +174,9 @@ def test_going_on_from_any_event_converges(either: Verbs, seed: int) -> None:
         keys = [event.key for event in rest]
         assert len(keys) == len(set(keys))
         assert [event.revision for event in rest] == sorted(event.revision for event in rest)
-        assert all(event.revision > at.revision for event in rest)
+        for event in rest:
+            within = at.name is not None and event.revision == at.revision
+            assert event.revision > at.revision or (within and event.key > at.name)
     revisions = [at.revision for at, _ in stops]
     assert revisions == sorted(revisions)
 
@@ -210,7 +212,7 @@ def test_a_cursor_can_be_kept_as_text(either: Verbs) -> None:
     text = str(cursor(either))
     either.set("b", 2)
     assert seen(events(either, Cursor.parse(text))) == [("b", 2)]
-    for wrong in ("", "1", "a.b", "1.", ".1", "-1.2", "1.2.3", "1.-2"):
+    for wrong in ("", "1", "a.b", "1.", ".1", "-1.2", "1.x.3", "1.-2"):
         with pytest.raises(ValueError, match="not a cursor"):
             Cursor.parse(wrong)
 

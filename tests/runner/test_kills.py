@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import random
+import signal
+import time
+from contextlib import suppress
+
 import pytest
 
 from support.running import Ground, Told
@@ -163,3 +169,57 @@ def test_resume_goes_on_after_a_runner_was_killed(ground: Ground) -> None:
     assert told.status == 0
     assert "is gone; taking its run over" in told.err
     check(ground)
+
+
+CHAOS = """
+with DAG("d"):
+    @task
+    def part(number, task_state_store=None):
+        for page in range(task_state_store.get("page", 0) + 1, PAGES + 1):
+            time.sleep(0.02)
+            with task_state_store.transaction() as tx:
+                tx.set("page", page)
+                tx.increment("sum", page)
+
+    @task
+    def whole(ti=None, task_state_store=None):
+        task_state_store.increment("times")
+
+    last = whole()
+    for number in range(4):
+        part.override(task_id=f"part{number}")(number) >> last
+"""
+
+
+@pytest.mark.parametrize("kills", [6, pytest.param(60, marks=pytest.mark.soak)])
+def test_any_process_of_a_run_killed_at_any_time(ground: Ground, kills: int) -> None:
+    """What is written in a transaction is there exactly once, whoever died when."""
+    ground.env["OUTLAST__RUNNER__CRASH_RETRIES"] = "1000"
+    pages = 40 + 5 * kills
+    ground.dag(f"PAGES = {pages}\n{CHAOS}")
+    kill_some(ground, kills)
+    if ground.programs[-1].ends(300).status != 0:
+        assert ground.run("--run-id", "r", seconds=300).status == 0
+    for number in range(4):
+        assert ground.state(f"part{number}") == {"page": pages, "sum": pages * (pages + 1) // 2}
+        outcomes = ground.outcomes(f"part{number}")
+        assert outcomes[-1] == "success"
+        assert set(outcomes[:-1]) <= {"crashed", "paused"}
+    assert ground.detail().run.state == "success"
+    assert ground.outcomes("whole").count("success") == 1
+    assert ground.left_soon() == []
+
+
+def kill_some(ground: Ground, kills: int) -> None:
+    """Kill processes of a run, now this one, now that one; a killed runner is started again."""
+    chance = random.Random(kills)
+    program = ground.start("--run-id", "r")
+    for _ in range(kills):
+        time.sleep(chance.uniform(0.0, 0.6))
+        if left := ground.left():
+            with suppress(ProcessLookupError):
+                os.kill(chance.choice(left), signal.SIGKILL)
+        if program.process.poll() == 0:
+            return
+        if program.process.poll() is not None:
+            program = ground.start("--run-id", "r")

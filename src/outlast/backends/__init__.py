@@ -70,7 +70,7 @@ def _scheme(url: str) -> str:
 def path_of(url: str) -> str | None:
     """Return the absolute path of the SQLite file a URL names (`sqlite:///PATH`, a bare path); None: in memory."""
     path = url[7:].removeprefix("///") if url[:7].lower() == "sqlite:" else url
-    return None if path in ("", ":memory:") else os.path.abspath(os.path.expanduser(path))
+    return None if path in ("", "//", ":memory:") else os.path.abspath(os.path.expanduser(path))
 
 
 def file_of(url: str, config: Config) -> str | None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from .. import requests, run_requests
 from ..config import Config
 from .execute import Execute
+from .lists import ListsSQL
 from .people import PeopleSQL
 from .runs import RunsSQL
 from .sql import StateSQL
@@ -16,10 +17,10 @@ __all__ = ["READS", "WRITES", "Answers"]
 #: Requests that change nothing, by the part and the method that answers them.
 READS: Final[dict[type, tuple[str, str]]] = {
     requests.Read: ("state", "read"),
-    requests.History: ("state", "history"),
-    requests.Changes: ("state", "changes"),
-    requests.Find: ("state", "find"),
-    requests.ListScopes: ("state", "scopes"),
+    requests.History: ("lists", "history"),
+    requests.Changes: ("lists", "changes"),
+    requests.Find: ("lists", "find"),
+    requests.ListScopes: ("lists", "scopes"),
     run_requests.GetRun: ("runs", "get"),
     run_requests.ListRuns: ("runs", "list_runs"),
     run_requests.ListAttempts: ("runs", "attempts"),
@@ -57,7 +58,13 @@ class Answers:
             secret_keys=settings.secret_keys,
         )
         runs = RunsSQL(self.state)
-        parts = {"state": self.state, "runs": runs, "people": PeopleSQL(runs), "audit": self.state.audit}
+        parts = {
+            "state": self.state,
+            "lists": ListsSQL(self.state),
+            "runs": runs,
+            "people": PeopleSQL(runs),
+            "audit": self.state.audit,
+        }
         self._methods = {kind: getattr(parts[part], name) for kind, (part, name) in {**READS, **WRITES}.items()}
 
     def answer(self, request: Any, now: int) -> Any:

@@ -6,56 +6,36 @@ digest (missing ones inserted in that order), then entries by name.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
-from functools import cache, lru_cache
-from typing import Any
 
 import msgspec
 
 from .. import rules
 from ..errors import InvalidKey, NotFound
 from ..requests import (
-    LIBRARY,
-    Changed,
-    Changes,
     Commit,
     Fence,
-    Find,
-    FindPage,
     Found,
-    FoundRow,
-    History,
-    ListScopes,
     Open,
     Opened,
     Part,
     Read,
     Receipt,
     Row,
-    ScopePage,
-    Versions,
 )
-from ..values import AssetScope, Cursor, Scope, ScopeInfo, TaskScope, Writer, address, moment
+from ..values import AssetScope, Scope, TaskScope, Writer, address
 from .audit import Audit
 from .execute import Execute
+from .ring import Ring
+from .rows import ALIVE, COLUMNS, read_row, upsert, writer_text
 
-__all__ = ["HISTORY_BYTES", "SCOPE_GRACE", "ScopeRow", "StateSQL", "read_found"]
+__all__ = ["SCOPE_GRACE", "ScopeRow", "StateSQL"]
 
-#: Bytes of past values kept for one key, at most.
-HISTORY_BYTES = 1024 * 1024
 #: Microseconds an empty scope without a run is kept, so that its fence still holds for a slow script.
 SCOPE_GRACE = 30 * 24 * 3600 * 1_000_000
 
 _HOUR = 3600 * 1_000_000
 _MAX_NAME = "\U0010ffff"
-
-_COLUMNS = "name, value, revision, updated_at, expires_at, writer, version, kept"
-_ENTRY_COLUMNS = "name, value, entry.revision, updated_at, expires_at, writer, version, kept"
-_SCOPE_COLUMNS = "scope.id, dag_id, run_id, task_id, map_index, item, asset_name, asset_uri"
-_ALIVE = "value is not null and (expires_at is null or expires_at > ?)"
-
-_read_writer = lru_cache(maxsize=1024)(msgspec.json.Decoder(Writer).decode)
 
 
 class ScopeRow(msgspec.Struct, gc=False):
@@ -74,7 +54,6 @@ class StateSQL:
     `lock` is what a dialect appends to lock the rows it selects, `skip` the same but passing over locked ones.
     """
 
-    FOUND_COLUMNS = f"{_SCOPE_COLUMNS}, {_ENTRY_COLUMNS}"
     lock = ""
     skip = ""
 
@@ -82,7 +61,7 @@ class StateSQL:
         self, execute: Execute, *, history_versions: int, feed_hours: float, secret_keys: Sequence[str] = ()
     ) -> None:
         self.execute, self.audit = execute, Audit(execute, secret_keys)
-        self.past_versions = max(history_versions - 1, 0)
+        self.ring = Ring(execute, history_versions)
         self.feed_span = int(feed_hours * _HOUR)
 
     # --- opening and fencing ---------------------------------------------------------------------------
@@ -108,7 +87,7 @@ class StateSQL:
         rules.check_fence(fence, found.id if found else None, found.fence if found else 0)
         return found
 
-    def _seen(self, scope: Scope, fence: Fence | None) -> ScopeRow | None:
+    def seen(self, scope: Scope, fence: Fence | None) -> ScopeRow | None:
         """Return a scope as an attempt (None: anybody) that is not superseded may see it."""
         fenced = self._fenced(fence)
         return fenced if fence is not None and fence.scope == scope else self.find_scope(scope)
@@ -116,6 +95,7 @@ class StateSQL:
     # --- scopes ------------------------------------------------------------------------------------------
 
     def find_scope(self, scope: Scope) -> ScopeRow | None:
+        """Return a scope, locked, or None."""
         if isinstance(scope, AssetScope):
             return self._find_asset(scope)
         rows = self.execute(
@@ -134,12 +114,13 @@ class StateSQL:
                 f"asset name {scope.name!r} and URI {scope.uri!r} have been used for two different assets; "
                 "address one of them by its name alone"
             )
+        if rows:
+            _refuse_other_asset(scope, *rows[0][5:])
         return ScopeRow(*rows[0][:5]) if rows else None
 
-    def lock_scope(self, scope: Scope, now: int, create: bool = True) -> ScopeRow:
+    def lock_scope(self, scope: Scope, now: int) -> ScopeRow:
+        """Return a scope, made if it does not exist; an asset's other name is remembered."""
         found = self.find_scope(scope)
-        if found is None and not create:
-            raise NotFound(f"there is no {scope}; check the ids, or let a run create it first")
         if found is None:
             self._insert(scope, now)
             found = self.find_scope(scope)
@@ -180,7 +161,7 @@ class StateSQL:
 
     def read(self, request: Read, now: int) -> Found:
         """Return the live rows asked for."""
-        scope = self._seen(request.scope, request.fence)
+        scope = self.seen(request.scope, request.fence)
         if scope is None:
             return Found(0, 0, ())
         rows = self._rows(scope.id, request, now)
@@ -188,11 +169,11 @@ class StateSQL:
 
     def _rows(self, scope_id: int, request: Read, now: int) -> Iterable[Row]:
         if request.names is not None:
-            return self._load(scope_id, request.names, None)
+            return self.load(scope_id, request.names, None)
         value = "value" if request.texts else "case when value is not null then 'null' end"
         return self._load_prefix(scope_id, request.prefix, request.after, request.limit, value, now)
 
-    def _load(self, scope_id: int, names: Iterable[str], prefix: str | None) -> list[Row]:
+    def load(self, scope_id: int, names: Iterable[str], prefix: str | None = None) -> list[Row]:
         """Return stored rows by name and by prefix, tombstones and expired ones included."""
         wanted = sorted(set(names))
         if len(wanted) == 1 and prefix is None:
@@ -202,18 +183,16 @@ class StateSQL:
             part = _padded(wanted[start : start + 512])
             marks = ", ".join("?" * len(part))
             found = self.execute(
-                f"select {_COLUMNS} from entry where scope_id = ? and name in ({marks}){self.lock}", (scope_id, *part)
+                f"select {COLUMNS} from entry where scope_id = ? and name in ({marks}){self.lock}", (scope_id, *part)
             )
-            rows.update((row[0], _row(row)) for row in found)
+            rows.update((row[0], read_row(row)) for row in found)
         if prefix is not None:
             rows.update((row.name, row) for row in self._load_prefix(scope_id, prefix))
         return list(rows.values()) if len(rows) < 2 else [rows[name] for name in sorted(rows)]
 
     def _load_one(self, scope_id: int, name: str) -> list[Row]:
-        rows = self.execute(
-            f"select {_COLUMNS} from entry where scope_id = ? and name = ?{self.lock}", (scope_id, name)
-        )
-        return [_row(row) for row in rows]
+        rows = self.execute(f"select {COLUMNS} from entry where scope_id = ? and name = ?{self.lock}", (scope_id, name))
+        return [read_row(row) for row in rows]
 
     def _load_prefix(
         self,
@@ -231,55 +210,56 @@ class StateSQL:
         if after is not None:
             where, values = where + " and name > ?", [*values, after]
         if alive_at is not None:
-            where, values = where + f" and {_ALIVE}", [*values, alive_at]
+            where, values = where + f" and {ALIVE}", [*values, alive_at]
         tail = "" if limit is None else " limit ?"
-        columns = _COLUMNS.replace("value", value, 1)
+        columns = COLUMNS.replace("value", value, 1)
         found = self.execute(
             f"select {columns} from entry where {where} order by name{tail}",
             values if limit is None else [*values, limit],
         )
-        return [_row(row) for row in found]
+        return [read_row(row) for row in found]
 
     # --- committing --------------------------------------------------------------------------------------
 
     def commit(self, request: Commit, now: int) -> Receipt:
         """Carry out one commit: lock, fence, load, decide, save; raises and changes nothing if any part fails."""
-        scopes = self._lock_all(request, now)
+        scopes = self._lock_all(request)
         decided = [self._decide(part, scopes[part.scope], request, now) for part in request.parts]
         for part, decision in zip(request.parts, decided, strict=True):
-            self._save(scopes[part.scope], decision, now)
+            self._save(part.scope, scopes[part.scope], decision, now)
             if request.writer.kind == "person":
                 self._audit(part.scope, decision, request.writer, now)
         return Receipt(tuple([d.revision for d in decided]), tuple([d.results for d in decided]))
 
-    def _lock_all(self, request: Commit, now: int) -> dict[Scope, ScopeRow]:
-        fence = request.fence
-        if fence is not None and len(request.parts) == 1 and request.parts[0].scope == fence.scope:
-            found = self._fenced(fence)
-            return {fence.scope: found} if found else {}
+    def _lock_all(self, request: Commit) -> dict[Scope, ScopeRow]:
+        """Return each part's scope, locked; one that does not exist yet is made only if there is something to save."""
+        fence, fenced = request.fence, self._fenced(request.fence)
+        if fence is not None and fenced is not None and [part.scope for part in request.parts] == [fence.scope]:
+            return {fence.scope: fenced}
         scopes: dict[Scope, ScopeRow] = {}
-        wanted = {part.scope for part in request.parts} | ({fence.scope} if fence else set())
-        for scope in sorted(wanted, key=address):
-            if fence is not None and scope == fence.scope:
-                self._fenced(fence)
-            scopes[scope] = self.lock_scope(scope, now, request.create)
+        for scope in sorted({part.scope for part in request.parts}, key=address):
+            found = self.find_scope(scope)
+            if found is None and not request.create:
+                raise _no_scope(scope)
+            scopes[scope] = found or ScopeRow(0, 0, 0, 0, None)
+        _refuse_twins(request, scopes)
         return scopes
 
     def _decide(self, part: Part, scope: ScopeRow, request: Commit, now: int) -> rules.Decision:
         names, prefix = rules.touches(part.operations)
-        current = {row.name: row for row in self._load(scope.id, names, prefix)}
+        current = {row.name: row for row in self.load(scope.id, names, prefix)}
         writer = rules.local(request.writer, part.scope)
         return rules.decide(part.operations, current, scope.revision, now, writer)
 
-    def _save(self, scope: ScopeRow, decision: rules.Decision, now: int) -> None:
-        for name in decision.forget:
-            self.execute("delete from history where scope_id = ? and name = ?", (scope.id, name))
-        if not decision.rows:
-            return
-        self._remember(scope.id, decision.past)
-        rows = [decision.rows[name] for name in sorted(decision.rows)]
-        self._put(scope.id, [self._trim(scope.id, row) if row.kept > HISTORY_BYTES else row for row in rows])
-        self._touch(scope, decision, now)
+    def _save(self, place: Scope, scope: ScopeRow, decision: rules.Decision, now: int) -> None:
+        if decision.rows and (not scope.id or isinstance(place, AssetScope)):
+            made = self.lock_scope(place, now)
+            scope.id, scope.sweep_at = made.id, made.sweep_at
+        self.ring.forget(scope.id, decision.forget)
+        if decision.rows:
+            rows = [decision.rows[name] for name in sorted(decision.rows)]
+            self._put(scope.id, self.ring.remember(scope.id, decision.past, rows))
+            self._touch(scope, decision, now)
 
     def _audit(self, scope: Scope, decision: rules.Decision, writer: Writer, now: int) -> None:
         before = {row.name: row.text for row in decision.past}
@@ -290,10 +270,11 @@ class StateSQL:
             self.audit.record(now, who, action, str(scope), dag_id=dag_id, name=name, before=old, after=row.text)
 
     def _put(self, scope_id: int, rows: Sequence[Row]) -> None:
-        self._upsert(
+        upsert(
+            self.execute,
             "entry",
             "scope_id, name",
-            "value, revision, updated_at, expires_at, writer, version, kept",
+            "value, revision, updated_at, expires_at, writer, version, kept, ring",
             [
                 (
                     scope_id,
@@ -302,67 +283,14 @@ class StateSQL:
                     row.revision,
                     row.updated_at,
                     row.expires_at,
-                    _writer_text(row.writer),
+                    writer_text(row.writer),
                     row.version,
-                    row.kept if self.past_versions else 0,
+                    row.kept,
+                    row.ring,
                 )
                 for row in rows
             ],
         )
-
-    def _remember(self, scope_id: int, rows: Sequence[Row]) -> None:
-        """Put past rows into their keys' rings; one write a row, never a delete."""
-        if not self.past_versions:
-            return
-        self._upsert(
-            "history",
-            "scope_id, name, slot",
-            "value, revision, updated_at, writer, version",
-            [
-                (
-                    scope_id,
-                    row.name,
-                    row.version % self.past_versions,
-                    row.text,
-                    row.revision,
-                    row.updated_at,
-                    _writer_text(row.writer),
-                    row.version,
-                )
-                for row in rows
-                if rules.size_of(row.text) <= HISTORY_BYTES
-            ],
-        )
-
-    def _upsert(self, table: str, key: str, columns: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Write rows, up to sixteen in one statement: that takes half the time of one each."""
-        if len(rows) == 1:
-            self.execute(_upsert_sql(table, key, columns, 1), rows[0])
-            return
-        start = 0
-        for size in (16, 8, 4, 2, 1):
-            while len(rows) - start >= size:
-                values = list(itertools.chain.from_iterable(rows[start : start + size]))
-                self.execute(_upsert_sql(table, key, columns, size), values)
-                start += size
-
-    def _trim(self, scope_id: int, row: Row) -> Row:
-        """Drop the oldest past values above HISTORY_BYTES; return the row with the exact sum."""
-        if not self.past_versions:
-            return row
-        kept = 0
-        for slot, size in self.execute(
-            "select slot, coalesce(octet_length(value), 0) from history where scope_id = ? and name = ?"
-            " order by revision desc",
-            (scope_id, row.name),
-        ):
-            if kept + size > HISTORY_BYTES:
-                self.execute(
-                    "delete from history where scope_id = ? and name = ? and slot = ?", (scope_id, row.name, slot)
-                )
-            else:
-                kept += size
-        return msgspec.structs.replace(row, kept=kept)
 
     def _touch(self, scope: ScopeRow, decision: rules.Decision, now: int) -> None:
         earliest = scope.sweep_at
@@ -380,111 +308,27 @@ class StateSQL:
 
     def _due(self, row: Row) -> int | None:
         """Return when the sweeper may have something to do for a row."""
-        if row.text is not None or self.past_versions:
+        if row.text is not None or (self.ring.size and row.version > 1):
             return row.expires_at
         return min(row.updated_at + self.feed_span, row.expires_at or row.updated_at + self.feed_span)
 
-    # --- history, changes, lists -------------------------------------------------------------------------
 
-    def history(self, request: History, now: int) -> Versions:
-        """Return a key's versions, newest first; none at all once the entry has expired."""
-        scope = self._seen(request.scope, request.fence)
-        current = self._load(scope.id, (request.name,), None) if scope else []
-        if scope is None or not current or rules.expired(current[0], now):
-            return Versions(())
-        past = self.execute(
-            "select name, value, revision, updated_at, null, writer, version, 0 from history"
-            " where scope_id = ? and name = ? and revision < ? order by revision desc limit ?",
-            (scope.id, request.name, current[0].revision, self.past_versions),
-        )
-        return Versions((current[0], *(_row(row) for row in past)))
-
-    def changes(self, request: Changes, now: int) -> Changed:
-        """Return what changed since a cursor, by revision; everything when the cursor is too old."""
-        scope = self._seen(request.scope, request.fence)
-        if scope is None:
-            return Changed(Cursor(0, 0), request.cursor is not None and request.cursor.scope_id != 0, ())
-        here = Cursor(scope.id, scope.revision)
-        since = request.cursor
-        known = since is not None and since.scope_id in (0, scope.id) and scope.floor <= since.revision <= scope.revision
-        if since is None or not known:
-            rows = tuple(self._load_prefix(scope.id, "", alive_at=now))
-            return Changed(here, True, rows)
-        if since == here:
-            return Changed(here, False, ())
-        found = self.execute(
-            f"select {_COLUMNS} from entry where scope_id = ? and revision > ? order by revision, name",
-            (scope.id, since.revision),
-        )
-        return Changed(here, False, tuple(_as_seen(_row(row), now) for row in found))
-
-    def find(self, request: Find, now: int) -> FindPage:
-        """Return one page of live rows across scopes."""
-        where, values = _place_filter(request)
-        scope_id, name = request.after or (0, "")
-        found = self.execute(
-            f"select {self.FOUND_COLUMNS} from entry join scope on scope.id = scope_id"
-            f" where (scope_id, name) > (?, ?) and {_ALIVE}{where} order by scope_id, name limit ?",
-            (scope_id, name, now, *values, request.limit),
-        )
-        rows = tuple(read_found(row) for row in found)
-        last = (rows[-1].scope_id, rows[-1].row.name) if len(rows) == request.limit else None
-        return FindPage(rows, last)
-
-    def scopes(self, request: ListScopes, now: int) -> ScopePage:
-        """Return one page of scopes with their counts."""
-        where, values = _place_filter(request)
-        found = self.execute(
-            f"select {_SCOPE_COLUMNS}, scope.revision, fence, changed_at,"
-            f" (select count(*) from entry where scope_id = scope.id and {_ALIVE}),"
-            f" (select coalesce(sum(octet_length(value)), 0) from entry where scope_id = scope.id and {_ALIVE})"
-            f" from scope where id > ?{where} order by id limit ?",
-            (now, now, request.after, *values, request.limit),
-        )
-        infos = tuple(
-            ScopeInfo(_scope(row), revision=row[8], attempt=row[9], entries=row[11], bytes=row[12], updated_at=moment(row[10]))
-            for row in found
-        )
-        return ScopePage(infos, found[-1][0] if len(found) == request.limit else None)
+def _no_scope(scope: Scope) -> NotFound:
+    return NotFound(f"there is no {scope}; check the ids, or let a run create it first")
 
 
-# --- Rows and statements ---------------------------------------------------------------------------------
+def _refuse_other_asset(scope: AssetScope, name: str | None, uri: str | None) -> None:
+    """Refuse a name with a URI that belongs to another name, or the other way round."""
+    for what, given, known in (("name", scope.name, name), ("URI", scope.uri, uri)):
+        if given is not None and known is not None and given != known:
+            raise InvalidKey(f"{scope.name!r} with URI {scope.uri!r}: this asset's {what} is {known!r}, not {given!r}")
 
 
-def read_found(columns: Sequence[Any]) -> FoundRow:
-    """Make a row of `StateSQL.FOUND_COLUMNS` a found row."""
-    return FoundRow(columns[0], _scope(columns), _row(columns[8:]))
-
-
-def _row(columns: Sequence[Any]) -> Row:
-    name, text, revision, updated_at, expires_at, writer, version, kept = columns
-    return Row(
-        name, text, revision, updated_at, expires_at, LIBRARY if writer is None else _read_writer(writer), version, kept
-    )
-
-
-@lru_cache(maxsize=1024)
-def _writer_text(writer: Writer) -> str | None:
-    return None if writer == LIBRARY else msgspec.json.encode(writer).decode()
-
-
-@cache
-def _upsert_sql(table: str, key: str, columns: str, rows: int) -> str:
-    names = f"{key}, {columns}"
-    marks = "(" + ", ".join("?" for _ in names.split(", ")) + ")"
-    changes = ", ".join(f"{name} = excluded.{name}" for name in columns.split(", "))
-    places = ", ".join([marks] * rows)
-    return f"insert into {table} ({names}) values {places} on conflict ({key}) do update set {changes}"
-
-
-def _scope(columns: Sequence[Any]) -> Scope:
-    _, dag_id, run_id, task_id, map_index, item, asset_name, asset_uri = columns[:8]
-    return AssetScope(asset_name, asset_uri) if dag_id is None else TaskScope(dag_id, run_id, task_id, map_index, item)
-
-
-def _as_seen(row: Row, now: int) -> Row:
-    """Return a changed row as a watcher sees it: what has expired since is gone."""
-    return msgspec.structs.replace(row, text=None) if rules.expired(row, now) else row
+def _refuse_twins(request: Commit, scopes: dict[Scope, ScopeRow]) -> None:
+    """Refuse two parts on one scope, which would be decided without knowing of each other."""
+    ids = [scopes[part.scope].id or address(part.scope) for part in request.parts]
+    if len(set(ids)) < len(ids):
+        raise InvalidKey("two parts of one commit mean the same task instance or asset; put their operations together")
 
 
 def _padded(names: list[str]) -> list[str]:
@@ -500,13 +344,3 @@ def _range(prefix: str) -> tuple[str, str | None]:
         return prefix, None
     following = ord(stem[-1]) + 1
     return prefix, stem[:-1] + chr(0xE000 if following == 0xD800 else following)
-
-
-def _place_filter(request: Find | ListScopes) -> tuple[str, list[str]]:
-    where = " and dag_id is null" if request.assets else " and dag_id is not null"
-    values: list[str] = []
-    for column in ("dag_id", "run_id", "task_id"):
-        wanted = getattr(request, column)
-        if wanted is not None:
-            where, values = where + f" and {column} = ?", [*values, wanted]
-    return where, values

@@ -7,6 +7,7 @@ every connection is closed, since SQLite's locks do not survive one.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -18,7 +19,7 @@ from typing import Any
 
 import apsw
 
-from ..config import Config
+from ..config import DEFAULT_BATCH, Config
 from ..errors import BackendError, OutlastError
 from ..requests import Inspect, Inspected, Sweep
 from ..values import Clock
@@ -28,6 +29,8 @@ from .locks import FileLock
 from .sweep import oldest_due, sweep
 
 __all__ = ["SQLiteBackend"]
+
+logger = logging.getLogger("outlast")
 
 #: Seconds a writer waits for the others before it gives up.
 WAIT_SECONDS = 30.0
@@ -61,7 +64,7 @@ class SQLiteBackend(Backend):
         self._busy = 0
         self._writer: Session | None = None
         self._file: FileLock | None = None
-        self._closed = False
+        self._closed = self._forking = False
         self._swept_at = 0
         _all.add(self)
         try:
@@ -95,7 +98,10 @@ class SQLiteBackend(Backend):
             reply = _in_transaction(session, "begin immediate", session.answer, request, self.clock)
             now = self.clock()
             if now - self._swept_at > SWEEP_EVERY:
-                self._sweep_overdue(session, now)
+                try:
+                    self._sweep_overdue(session, now)
+                except (apsw.Error, OutlastError) as error:  # the commit has succeeded, whatever this did
+                    logger.warning("outlast: could not sweep %s: %s", self.path, error)
             return reply
 
     def _sweep_overdue(self, session: Session, now: int) -> None:
@@ -103,7 +109,8 @@ class SQLiteBackend(Backend):
         self._swept_at = now
         due = oldest_due(session.state)
         if due is not None and due <= now - SWEEP_AFTER:
-            self._sweep(session, Sweep(self.config.state_store.state_cleanup_batch_size, SWEEP_AFTER))
+            limit = self.config.state_store.state_cleanup_batch_size or DEFAULT_BATCH
+            self._sweep(session, Sweep(limit, SWEEP_AFTER))
 
     def _sweep(self, session: Session, request: Sweep) -> Any:
         return _in_transaction(session, "begin immediate", partial(sweep, session.state), request, self.clock)
@@ -128,6 +135,7 @@ class SQLiteBackend(Backend):
                 yield writer
             return
         with self._gate:
+            self._gate.wait_for(lambda: not self._forking)
             self._refuse_closed()
             self._busy += 1
             session: Session | None = self._idle.pop() if self._idle else None
@@ -201,14 +209,19 @@ class SQLiteBackend(Backend):
     def _before_fork(self) -> None:
         self._write_lock.acquire()
         self._gate.acquire()
+        self._forking = True  # or readers that keep coming would keep it from ever being idle
         self._gate.wait_for(lambda: self._busy == 0)
         if self.path is not None:
             self._disconnect()
 
     def _after_fork(self, child: bool) -> None:
-        if child:
-            self._waiting.clear()  # the threads that waited are not in the child
-        self._gate.release()
+        self._forking = False
+        if child:  # the threads that waited are not in the child
+            self._waiting.clear()
+            self._gate = threading.Condition()
+        else:
+            self._gate.notify_all()
+            self._gate.release()
         self._write_lock.release()
 
 

@@ -38,7 +38,7 @@ def prepare(path: str | None) -> None:
     if path is None:
         return
     if fcntl is None:
-        raise ConfigError("the SQLite backend needs Linux or macOS; on Windows use WSL, or the URL of an outlast server")
+        raise ConfigError("SQLite stores need Linux or macOS; on Windows use WSL, or the URL of an outlast server")
     folder = os.path.dirname(path)
     if not os.path.isdir(folder):
         raise ConfigError(f"the folder {folder} does not exist; create it, or name another path for the store")
@@ -52,6 +52,11 @@ def prepare(path: str | None) -> None:
         )
     if os.path.exists(path) and os.path.getsize(path):
         _look(path)
+    elif _was_created(path):
+        raise BackendError(
+            f"{path} is missing or empty although a store was created there; restore it from a backup, "
+            f"or remove {path}.lock to begin a new store"
+        )
 
 
 def _look(path: str) -> None:
@@ -108,11 +113,6 @@ def _refuse_foreign(connection: apsw.Connection, path: str | None) -> None:
     owner, tables = connection.pragma("application_id"), connection.execute("select count(*) from sqlite_schema").get
     if owner != _APPLICATION_ID and tables:
         raise ConfigError(f"{path} is a SQLite database of another program; name another path for the store")
-    if path is not None and not tables and os.path.getsize(path) == 0 and _was_created(path):
-        raise BackendError(
-            f"{path} is empty although a store was created there: it was truncated; restore it from a backup, "
-            f"or remove {path}.lock to begin a new store"
-        )
 
 
 def _was_created(path: str) -> bool:
@@ -147,7 +147,9 @@ def _upgrade(connection: apsw.Connection, path: str | None) -> None:
         for text in texts[version:]:
             connection.execute(text)
         connection.execute(f"pragma application_id = {_APPLICATION_ID}")
-        connection.execute("create table if not exists meta (name text primary key, content text not null) without rowid")
+        connection.execute(
+            "create table if not exists meta (name text primary key, content text not null) without rowid"
+        )
         facts = {"schema": str(len(texts)), "schema_checksum": _checksum(texts)}
         for fact in facts.items():
             connection.execute("insert or replace into meta (name, content) values (?, ?)", fact)

@@ -7,7 +7,8 @@ need no index over all entries; a visit recomputes it.
 from __future__ import annotations
 
 from ..requests import FoundRow, Sweep, Swept
-from .sql import SCOPE_GRACE, StateSQL, read_found
+from .rows import FOUND_COLUMNS, read_found
+from .sql import SCOPE_GRACE, StateSQL
 
 __all__ = ["oldest_due", "sweep"]
 
@@ -78,7 +79,7 @@ def _settle(sql: StateSQL, scope_id: int, drop_at: int, is_asset: bool, cutoff: 
 def _would_sweep(sql: StateSQL, request: Sweep, cutoff: int) -> Swept:
     scope_id, name = request.after or (0, "")
     found = sql.execute(
-        f"select {sql.FOUND_COLUMNS} from entry join scope on scope.id = scope_id where (scope_id, name) > (?, ?)"
+        f"select {FOUND_COLUMNS} from entry join scope on scope.id = scope_id where (scope_id, name) > (?, ?)"
         " and sweep_at <= ? and value is not null and expires_at <= ? order by scope_id, name limit ?",
         (scope_id, name, cutoff, cutoff, request.limit),
     )

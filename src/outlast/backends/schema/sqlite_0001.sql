@@ -31,6 +31,7 @@ create table entry (
     writer text,                            -- null: a program using the library
     version integer not null,               -- counts the writes of this key
     kept integer not null default 0,        -- at least the bytes its history holds
+    ring integer not null default 0,        -- the size of the ring its history was laid out in
     primary key (scope_id, name)
 ) without rowid;
 

@@ -1,0 +1,113 @@
+"""Requests that read along a key's history, a scope's changes, or across scopes, as portable SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from .. import rules
+from ..requests import (
+    Changed,
+    Changes,
+    Find,
+    FindPage,
+    History,
+    ListScopes,
+    Row,
+    ScopePage,
+    Versions,
+)
+from ..values import Cursor, ScopeInfo, moment
+from .rows import ALIVE, COLUMNS, FOUND_COLUMNS, SCOPE_COLUMNS, read_found, read_row, read_scope
+from .sql import ScopeRow, StateSQL
+
+__all__ = ["ListsSQL"]
+
+
+class ListsSQL:
+    """Answers through the connection of a `StateSQL`."""
+
+    def __init__(self, state: StateSQL) -> None:
+        self.state, self.execute = state, state.execute
+
+    def history(self, request: History, now: int) -> Versions:
+        """Return a key's versions, newest first; none at all once the entry has expired."""
+        scope = self.state.seen(request.scope, request.fence)
+        current = self.state.load(scope.id, (request.name,)) if scope else []
+        if scope is None or not current or rules.expired(current[0], now):
+            return Versions(())
+        return Versions(self.state.ring.versions(scope.id, current[0]))
+
+    def changes(self, request: Changes, now: int) -> Changed:
+        """Return what changed since a cursor, by revision and name; everything when the cursor is too old."""
+        scope, since = self.state.seen(request.scope, request.fence), request.cursor
+        if scope is None:
+            return Changed(Cursor(0, 0), since is None or since.scope_id != 0, ())
+        here = Cursor(scope.id, scope.revision)
+        if since is None or not _is_known(since, scope):
+            rows = self.state.load(scope.id, (), "")
+            return Changed(here, True, tuple(row for row in rows if rules.alive(row, now)))
+        if since == here:
+            return Changed(here, False, ())
+        return Changed(here, False, tuple(_as_seen(row, now) for row in self._since(scope.id, since)))
+
+    def _since(self, scope_id: int, since: Cursor) -> list[Row]:
+        later = "revision > ?" if since.name is None else "(revision, name) > (?, ?)"
+        values = (scope_id, since.revision) if since.name is None else (scope_id, since.revision, since.name)
+        found = self.execute(
+            f"select {COLUMNS} from entry where scope_id = ? and {later} order by revision, name", values
+        )
+        return [read_row(row) for row in found]
+
+    def find(self, request: Find, now: int) -> FindPage:
+        """Return one page of live rows across scopes."""
+        where, values = _place_filter(request)
+        scope_id, name = request.after or (0, "")
+        found = self.execute(
+            f"select {FOUND_COLUMNS} from entry join scope on scope.id = scope_id"
+            f" where (scope_id, name) > (?, ?) and {ALIVE}{where} order by scope_id, name limit ?",
+            (scope_id, name, now, *values, request.limit),
+        )
+        rows = tuple(read_found(row) for row in found)
+        last = (rows[-1].scope_id, rows[-1].row.name) if len(rows) == request.limit else None
+        return FindPage(rows, last)
+
+    def scopes(self, request: ListScopes, now: int) -> ScopePage:
+        """Return one page of scopes with their counts."""
+        where, values = _place_filter(request)
+        found = self.execute(
+            f"select {SCOPE_COLUMNS}, scope.revision, fence,"
+            f" (select count(*) from entry where scope_id = scope.id and {ALIVE}),"
+            f" (select coalesce(sum(octet_length(value)), 0) from entry where scope_id = scope.id and {ALIVE}),"
+            f" changed_at from scope where id > ?{where} order by id limit ?",
+            (now, now, request.after, *values, request.limit),
+        )
+        infos = tuple(_info(row) for row in found)
+        return ScopePage(infos, found[-1][0] if len(found) == request.limit else None)
+
+
+def _info(columns: Sequence[Any]) -> ScopeInfo:
+    revision, attempt, entries, size, changed_at = columns[8:]
+    return ScopeInfo(read_scope(columns), revision, attempt, entries, size, moment(changed_at))
+
+
+def _is_known(cursor: Cursor, scope: ScopeRow) -> bool:
+    """Say whether all that has changed since a cursor is still known."""
+    return cursor.scope_id in (0, scope.id) and scope.floor <= cursor.revision <= scope.revision
+
+
+def _as_seen(row: Row, now: int) -> Row:
+    """Return a changed row as a watcher sees it: what has expired since is gone."""
+    return msgspec.structs.replace(row, text=None) if rules.expired(row, now) else row
+
+
+def _place_filter(request: Find | ListScopes) -> tuple[str, list[str]]:
+    where = " and dag_id is null" if request.assets else " and dag_id is not null"
+    values: list[str] = []
+    for column in ("dag_id", "run_id", "task_id"):
+        wanted = getattr(request, column)
+        if wanted is not None:
+            where, values = where + f" and {column} = ?", [*values, wanted]
+    return where, values
