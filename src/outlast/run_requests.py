@@ -15,9 +15,19 @@ from .values import TaskScope, Writer
 
 RunState: TypeAlias = Literal["running", "paused", "success", "failed", "cancelled"]
 TaskStateName: TypeAlias = Literal[
-    "waiting", "running", "up_for_retry", "success", "failed", "skipped", "upstream_failed", "cancelled"
+    "waiting",
+    "running",
+    "deferred",
+    "scheduled",
+    "up_for_reschedule",
+    "up_for_retry",
+    "success",
+    "failed",
+    "skipped",
+    "upstream_failed",
+    "cancelled",
 ]
-Outcome: TypeAlias = Literal["success", "failed", "crashed", "paused", "skipped"]
+Outcome: TypeAlias = Literal["success", "failed", "crashed", "paused", "skipped", "deferred", "rescheduled"]
 
 #: States a task instance does not leave by itself.
 ENDED: frozenset[str] = frozenset({"success", "failed", "skipped", "upstream_failed", "cancelled"})
@@ -47,18 +57,24 @@ class RunRow(msgspec.Struct, frozen=True):
     ended_at: int | None = None
     holder: ProcessRef | None = None
     lease_until: int = 0
+    events: tuple[int, ...] = ()
 
 
 class TaskSpec(msgspec.Struct, frozen=True):
-    """A task instance of a new run: its place and what it waits for."""
+    """A task instance of a new run, and what it waits for; a `mapped` one stands for instances to be known later."""
 
     task_id: str
     map_index: int = -1
     upstream: tuple[str, ...] = ()
+    mapped: bool = False
 
 
 class TaskRow(msgspec.Struct, frozen=True):
-    """One task instance as stored. `attempt` is the newest one begun, 0 if none was; deaths are counted apart."""
+    """One task instance as stored. `attempt` is the newest one begun, 0 if none was; deaths are counted apart.
+
+    A `mapped` row stands for instances that are not known yet. `next_method` is set where an attempt goes on
+    that was deferred.
+    """
 
     scope: TaskScope
     scope_id: int
@@ -74,6 +90,9 @@ class TaskRow(msgspec.Struct, frozen=True):
     supervisor: ProcessRef | None = None
     child: ProcessRef | None = None
     upstream: tuple[str, ...] = ()
+    mapped: bool = False
+    next_method: str | None = None
+    deadline: int | None = None
 
 
 class AttemptRow(msgspec.Struct, frozen=True):
@@ -91,7 +110,10 @@ class AttemptRow(msgspec.Struct, frozen=True):
 
 
 class StartRun(msgspec.Struct, frozen=True, tag="start_run"):
-    """Create a run with its task instances, held by its runner; Conflict if that run id exists."""
+    """Create a run with its task instances, held by its runner; Conflict if that run id exists.
+
+    `events` are the ids of the asset events it is started for.
+    """
 
     dag_id: str
     run_id: str
@@ -102,6 +124,7 @@ class StartRun(msgspec.Struct, frozen=True, tag="start_run"):
     logical_date: int
     holder: ProcessRef
     lease: float
+    events: tuple[int, ...] = ()
 
 
 class HoldRun(msgspec.Struct, frozen=True, tag="hold_run"):
@@ -208,7 +231,8 @@ class Pruned(msgspec.Struct, frozen=True, tag="pruned"):
 class Begin(msgspec.Struct, frozen=True, tag="begin"):
     """Claim the next attempt of a task instance that is waiting or due; Conflict if its newest is not `after`.
 
-    Removes the results of the attempts before. `lease` is in seconds.
+    Removes the results of the attempts before. One that was deferred or rescheduled goes on under the same
+    number, its results kept. `lease` is in seconds.
     """
 
     scope: TaskScope
@@ -225,12 +249,31 @@ class Renew(msgspec.Struct, frozen=True, tag="renew"):
     child: ProcessRef | None = None
 
 
+class Deferral(msgspec.Struct, frozen=True):
+    """What a deferred attempt waits for, and how it goes on: texts are JSON, `timeout` is in seconds."""
+
+    trigger_path: str
+    trigger_kwargs: str
+    next_method: str
+    next_kwargs: str = "{}"
+    timeout: float | None = None
+
+
+class NewEvent(msgspec.Struct, frozen=True):
+    """An asset that a task (or a trigger) has updated; `extra` is JSON text."""
+
+    name: str | None
+    uri: str | None
+    extra: str = "{}"
+
+
 class Report(msgspec.Struct, frozen=True, tag="report"):
     """Record how an attempt ended; repeated for the same attempt it changes nothing.
 
     `failed` counts against `retries` and `crashed` against `crash_retries`; while one is left the task
     instance is up for retry at `retry_at`. `paused` counts against nothing. `result` is JSON text,
-    `clear_state` removes the entries in the same transaction as the success (contract 6.3).
+    `clear_state` removes the entries in the same transaction as the success (contract 6.3), `events` are of
+    the assets it has updated. `deferred` waits for `deferral`, `rescheduled` for `retry_at`; neither ends the attempt.
     """
 
     fence: Fence
@@ -241,6 +284,75 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     crash_retries: int = 0
     retry_at: int = 0
     clear_state: bool = False
+    deferral: Deferral | None = None
+    events: tuple[NewEvent, ...] = ()
+
+
+class GetDeferral(msgspec.Struct, frozen=True, tag="get_deferral"):
+    """Ask, as the attempt that goes on, what it was deferred for and what came of it; StaleAttempt if it is over."""
+
+    fence: Fence
+
+
+class Resumption(msgspec.Struct, frozen=True, tag="resumption"):
+    """`event` is JSON text: `{"event": …}`, `{"error": "…"}` or `{"timeout": true}`; None after a reschedule."""
+
+    deferral: Deferral | None
+    event: str | None
+
+
+class ListDeferred(msgspec.Struct, frozen=True, tag="list_deferred"):
+    """Ask for the deferred task instances of some runs (their ids)."""
+
+    runs: tuple[int, ...]
+
+
+class DeferredRow(msgspec.Struct, frozen=True):
+    """A deferred task instance, and the trigger it waits for; `deadline` in microseconds since the epoch."""
+
+    scope: TaskScope
+    scope_id: int
+    attempt: int
+    deferral: Deferral
+    deadline: int | None
+
+
+class DeferredRows(msgspec.Struct, frozen=True, tag="deferred_rows"):
+    rows: tuple[DeferredRow, ...]
+
+
+class Fire(msgspec.Struct, frozen=True, tag="fire"):
+    """Let a deferred attempt go on, with JSON text as in Resumption; nothing happens when it waits no more."""
+
+    scope_id: int
+    attempt: int
+    event: str
+
+
+class Item(msgspec.Struct, frozen=True):
+    """What one mapped instance is for: its key where state follows the item, and a digest of its value."""
+
+    digest: str
+    key: str | None = None
+
+
+class ExpandTask(msgspec.Struct, frozen=True, tag="expand_task"):
+    """Put instances in the place of a mapped row, one an item in their order; done already, nothing happens.
+
+    No items: the row is skipped. State at a position whose item has changed since is removed (contract 6.5).
+    """
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    items: tuple[Item, ...]
+
+
+class Expanded(msgspec.Struct, frozen=True, tag="expanded"):
+    """The instances there are now, and the positions that begin afresh because their item has changed."""
+
+    tasks: tuple[TaskRow, ...]
+    changed: tuple[int, ...]
 
 
 class Resolve(msgspec.Struct, frozen=True, tag="resolve"):
@@ -327,6 +439,43 @@ class Results(msgspec.Struct, frozen=True, tag="results"):
     """(task id, map index, JSON text), ordered by task id and map index."""
 
     rows: tuple[tuple[str, int, str], ...]
+
+
+class AddEvents(msgspec.Struct, frozen=True, tag="add_events"):
+    """Record that assets were updated, by a trigger or a person."""
+
+    events: tuple[NewEvent, ...]
+
+
+class ListEvents(msgspec.Struct, frozen=True, tag="list_events"):
+    """Page through events of assets after an id, oldest first."""
+
+    after: int = 0
+    limit: int = 1000
+
+
+class EventRow(msgspec.Struct, frozen=True):
+    """One event of an asset, and the task it came from; None for a trigger or a person."""
+
+    id: int
+    name: str | None
+    uri: str | None
+    at: int
+    source: TaskScope | None
+    extra: str
+
+
+class Events(msgspec.Struct, frozen=True, tag="events"):
+    """One page, with the id of the newest event there is."""
+
+    rows: tuple[EventRow, ...]
+    newest: int
+
+
+class ConsumedUntil(msgspec.Struct, frozen=True, tag="consumed_until"):
+    """Ask for the newest event that runs of a DAG were started for (answer: Events without rows; 0 if none)."""
+
+    dag_id: str
 
 
 class ListAudit(msgspec.Struct, frozen=True, tag="list_audit"):

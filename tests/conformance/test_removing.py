@@ -23,11 +23,13 @@ from support.verbs import Verbs
 
 
 def rows(home: Home) -> dict[str, int]:
-    """Count the rows of every table but the audit log and what SQLite and the schema keep of themselves."""
+    """Count the rows of every table but the audit log, events of assets and what the schema keeps of itself."""
     connection = apsw.Connection(str(home.path), flags=apsw.SQLITE_OPEN_READONLY)  # type: ignore[attr-defined]
     try:
         names = [name for (name,) in connection.execute("select name from sqlite_schema where type = 'table'")]
-        kept = [name for name in names if name not in ("audit", "meta") and not name.startswith("sqlite_")]
+        kept = [
+            name for name in names if name not in ("asset_event", "audit", "meta") and not name.startswith("sqlite_")
+        ]
         return {name: connection.execute(f"select count(*) from {name}").fetchone()[0] for name in kept}
     finally:
         connection.close()

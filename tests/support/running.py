@@ -64,6 +64,24 @@ def pid(name, number=None):
     (HERE / f"{name}.new").rename(HERE / name)
 '''
 
+#: A DAG whose first task waits, the first time, until there is a file `go`.
+WAITS = """
+with DAG("d"):
+    @task
+    def t(task_state_store=None, ti=None):
+        mark(f"try {ti.try_number}")
+        if first("once"):
+            pid("child")
+            wait_for("go")
+        mark("end")
+
+    @task(trigger_rule="all_done")
+    def after():
+        mark("after")
+
+    t() >> after()
+"""
+
 
 class Told(NamedTuple):
     """How `outlast run` ended and what it said."""

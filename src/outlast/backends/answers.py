@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from .. import requests, run_requests
 from ..config import Config
+from .attempts import AttemptsSQL
+from .events import EventsSQL
 from .execute import Execute
 from .lists import ListsSQL
 from .people import PeopleSQL
@@ -23,9 +25,13 @@ READS: Final[dict[type, tuple[str, str]]] = {
     requests.ListScopes: ("lists", "scopes"),
     run_requests.GetRun: ("runs", "get"),
     run_requests.ListRuns: ("runs", "list_runs"),
-    run_requests.ListAttempts: ("runs", "attempts"),
-    run_requests.PullResults: ("runs", "pull"),
+    run_requests.ListAttempts: ("attempts", "attempts"),
+    run_requests.PullResults: ("attempts", "pull"),
     run_requests.ListAudit: ("audit", "list"),
+    run_requests.GetDeferral: ("attempts", "deferral"),
+    run_requests.ListDeferred: ("attempts", "deferred"),
+    run_requests.ListEvents: ("events", "list"),
+    run_requests.ConsumedUntil: ("events", "consumed"),
 }
 WRITES: Final[dict[type, tuple[str, str]]] = {
     requests.Open: ("state", "open"),
@@ -33,11 +39,14 @@ WRITES: Final[dict[type, tuple[str, str]]] = {
     run_requests.StartRun: ("runs", "start"),
     run_requests.HoldRun: ("runs", "hold"),
     run_requests.ReleaseRun: ("runs", "release"),
-    run_requests.Begin: ("runs", "begin"),
-    run_requests.Renew: ("runs", "renew"),
-    run_requests.Report: ("runs", "report"),
-    run_requests.Resolve: ("runs", "resolve"),
-    run_requests.PushResult: ("runs", "push"),
+    run_requests.Begin: ("attempts", "begin"),
+    run_requests.Renew: ("attempts", "renew"),
+    run_requests.Report: ("attempts", "report"),
+    run_requests.Resolve: ("attempts", "resolve"),
+    run_requests.PushResult: ("attempts", "push"),
+    run_requests.Fire: ("attempts", "fire"),
+    run_requests.ExpandTask: ("expansion", "expand"),
+    run_requests.AddEvents: ("events", "record"),
     run_requests.ClearTasks: ("people", "clear"),
     run_requests.MarkTask: ("people", "mark"),
     run_requests.CancelRun: ("people", "cancel"),
@@ -58,11 +67,15 @@ class Answers:
             secret_keys=settings.secret_keys,
         )
         runs = RunsSQL(self.state)
+        people, events = PeopleSQL(runs), EventsSQL(execute)
         parts = {
             "state": self.state,
             "lists": ListsSQL(self.state),
             "runs": runs,
-            "people": PeopleSQL(runs),
+            "attempts": AttemptsSQL(runs, events),
+            "expansion": people.expansion,
+            "events": events,
+            "people": people,
             "audit": self.state.audit,
         }
         self._methods = {kind: getattr(parts[part], name) for kind, (part, name) in {**READS, **WRITES}.items()}

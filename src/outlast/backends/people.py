@@ -22,6 +22,7 @@ from ..run_requests import (
     Touched,
 )
 from ..values import Writer
+from .expansion import ExpansionSQL, mapped_below
 from .runs import RunsSQL, below
 
 __all__ = ["PeopleSQL"]
@@ -32,6 +33,7 @@ class PeopleSQL:
 
     def __init__(self, runs: RunsSQL) -> None:
         self.runs, self.execute, self.audit = runs, runs.execute, runs.state.audit
+        self.expansion = ExpansionSQL(runs)
 
     # --- clear ---------------------------------------------------------------------------------------------
 
@@ -44,6 +46,9 @@ class PeopleSQL:
         self._refuse_running(chosen, request)
         if not request.dry_run:
             self._clear(chosen, request, now)
+            for task_id in mapped_below(detail.tasks, chosen):
+                self.expansion.collapse(detail.run, task_id, now)
+                chosen = [task for task in chosen if task.scope.task_id != task_id]
             self._reopen(detail.run)
         return self._touched(detail.run, chosen, now)
 
@@ -76,7 +81,7 @@ class PeopleSQL:
             self.execute("delete from result where scope_id = ?", (task.scope_id,))
             self.execute(
                 "update task set state = 'waiting', failures = 0, crashes = 0, due_at = null, ended_at = null,"
-                " error = null where scope_id = ?",
+                " error = null, next_method = null, deadline = null where scope_id = ?",
                 (task.scope_id,),
             )
             if request.discard:

@@ -87,6 +87,10 @@ class StateSQL:
         rules.check_fence(fence, found.id if found else None, found.fence if found else 0)
         return found
 
+    def require_attempt(self, fence: Fence) -> None:
+        """Raise StaleAttempt unless an attempt is the newest of its scope."""
+        self._fenced(fence)
+
     def seen(self, scope: Scope, fence: Fence | None) -> ScopeRow | None:
         """Return a scope as an attempt (None: anybody) that is not superseded may see it."""
         fenced = self._fenced(fence)
@@ -100,6 +104,17 @@ class StateSQL:
             return self._find_asset(scope)
         rows = self.execute(
             f"select id, revision, fence, floor, sweep_at from scope where digest = ?{self.lock}", (address(scope),)
+        )
+        if not rows and scope.map_index >= 0 and scope.item is None:
+            return self._find_placed(scope)
+        return ScopeRow(*rows[0]) if rows else None
+
+    def _find_placed(self, scope: TaskScope) -> ScopeRow | None:
+        """Return the scope of the item that is at a position now, where state follows the item."""
+        rows = self.execute(
+            "select id, revision, fence, floor, sweep_at from scope where dag_id = ? and run_id = ? and task_id = ?"
+            f" and map_index = ? and item is not null{self.lock}",
+            (scope.dag_id, scope.run_id, scope.task_id, scope.map_index),
         )
         return ScopeRow(*rows[0]) if rows else None
 

@@ -83,6 +83,7 @@ def outlast() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status: 0, 2 for a wrong command line, or that of the error's class."""
+    _open_missing()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -115,6 +116,17 @@ def _run(arguments: list[str]) -> int:
     with outlast.make_context("outlast", arguments or ["--help"]) as context:
         outlast.invoke(context)
     return 0
+
+
+def _open_missing() -> None:
+    """Give a program that was started without standard input, output or error ones that lead nowhere."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
 
 
 def _say(message: str, status: int) -> int:
