@@ -61,19 +61,24 @@ class RunRow(msgspec.Struct, frozen=True):
 
 
 class TaskSpec(msgspec.Struct, frozen=True):
-    """A task instance of a new run, and what it waits for; a `mapped` one stands for instances to be known later."""
+    """A task instance of a new run, and what it waits for; a `mapped` one stands for instances to be known later.
+
+    The flags are as in the settings when None.
+    """
 
     task_id: str
     map_index: int = -1
     upstream: tuple[str, ...] = ()
     mapped: bool = False
+    clear_on_success: bool | None = None
+    discard_on_clear: bool | None = None
 
 
 class TaskRow(msgspec.Struct, frozen=True):
     """One task instance as stored. `attempt` is the newest one begun, 0 if none was; deaths are counted apart.
 
     A `mapped` row stands for instances that are not known yet. `next_method` is set where an attempt goes on
-    that was deferred.
+    that was deferred; `item_digest` is of the item a mapped instance is for.
     """
 
     scope: TaskScope
@@ -93,6 +98,7 @@ class TaskRow(msgspec.Struct, frozen=True):
     mapped: bool = False
     next_method: str | None = None
     deadline: int | None = None
+    item_digest: str | None = None
 
 
 class AttemptRow(msgspec.Struct, frozen=True):
@@ -359,7 +365,8 @@ class Resolve(msgspec.Struct, frozen=True, tag="resolve"):
     """Give a task instance that has not begun its end: skipped or upstream_failed."""
 
     scope: TaskScope
-    state: Literal["skipped", "upstream_failed"]
+    state: Literal["skipped", "upstream_failed", "failed"]
+    error: str | None = None
 
 
 class ListAttempts(msgspec.Struct, frozen=True, tag="list_attempts"):
@@ -379,6 +386,8 @@ class Attempts(msgspec.Struct, frozen=True, tag="attempts"):
 class ClearTasks(msgspec.Struct, frozen=True, tag="clear_tasks"):
     """Have task instances run again: counters back to 0, results gone, fence raised; `discard` removes their entries.
 
+    With None each task says whether it does, and `default_discard` for those that do not.
+
     `tasks` are (task id, map index), None for every index of the task; that is refused (Conflict) while one runs,
     unless `force`d. Task instances below them that ended as upstream_failed or skipped are cleared too; all below
     with `downstream`.
@@ -388,10 +397,11 @@ class ClearTasks(msgspec.Struct, frozen=True, tag="clear_tasks"):
     run_id: str
     tasks: tuple[tuple[str, int | None], ...]
     writer: Writer
-    discard: bool = False
+    discard: bool | None = None
     downstream: bool = False
     force: bool = False
     dry_run: bool = False
+    default_discard: bool = False
 
 
 class MarkTask(msgspec.Struct, frozen=True, tag="mark_task"):

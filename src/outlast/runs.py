@@ -96,14 +96,14 @@ class Runs:
         force: bool = False,
         dry_run: bool = False,
     ) -> Plan[Touched]:
-        """Have task instances run again, keeping their state unless `discard` (None: `[state_store] discard_on_clear`).
+        """Have task instances run again, keeping their state unless `discard` (None: as each task says, else the setting).
 
         `tasks` are task ids (every index of a mapped one) or (task id, map index). Conflict while an index of a
         mapped task runs that was not named, unless `force`; NotFound for a task instance the run does not have.
         """
         chosen = tuple((task, None) if isinstance(task, str) else task for task in tasks)
-        drop = self.config.state_store.discard_on_clear if discard is None else discard
-        request = ClearTasks(dag_id, run_id, chosen, self.writer, drop, downstream, force, dry_run)
+        default = self.config.state_store.discard_on_clear
+        request = ClearTasks(dag_id, run_id, chosen, self.writer, discard, downstream, force, dry_run, default)
         return (yield request)  # type: ignore[no-any-return]
 
     def _mark(self, scope: TaskScope, state: Literal["success", "failed", "cancelled"]) -> Plan[Touched]:

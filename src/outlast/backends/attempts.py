@@ -195,7 +195,8 @@ class AttemptsSQL:
         task = self.runs.task(request.scope)
         if task.state in ("waiting", "up_for_retry"):  # a retry too: what it waits for may be run again and fail
             self.execute(
-                "update task set state = ?, ended_at = ? where scope_id = ?", (request.state, now, task.scope_id)
+                "update task set state = ?, ended_at = ?, error = ? where scope_id = ?",
+                (request.state, now, request.error, task.scope_id),
             )
         return self.runs.task(request.scope)
 

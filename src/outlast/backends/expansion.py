@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ..errors import DagError
 from ..requests import LIBRARY
-from ..run_requests import Expanded, ExpandTask, Item, RunRow, TaskRow
+from ..run_requests import Expanded, ExpandTask, Item, RunRow, TaskRow, TaskSpec
 from ..values import TaskScope
 from .runs import RunsSQL
 
@@ -34,6 +34,7 @@ class ExpansionSQL:
 
     def _fill(self, run: RunRow, placeholder: TaskRow, request: ExpandTask, now: int) -> Expanded:
         _refuse_twins(request)
+        spec = self._spec(placeholder, mapped=False)
         self.execute("delete from task where scope_id = ?", (placeholder.scope_id,))
         self._unplace(request)
         changed = [
@@ -44,7 +45,7 @@ class ExpansionSQL:
                 TaskScope(request.dag_id, request.run_id, request.task_id, index, item.key),
                 item,
                 now,
-                placeholder.upstream,
+                spec,
             )
         ]
         rows = self.runs.tasks("run = ? and task_id = ? order by map_index", (run.id, request.task_id))
@@ -57,9 +58,9 @@ class ExpansionSQL:
             (request.dag_id, request.run_id, request.task_id),
         )
 
-    def _add(self, run: RunRow, scope: TaskScope, item: Item, now: int, upstream: tuple[str, ...]) -> bool:
+    def _add(self, run: RunRow, scope: TaskScope, item: Item, now: int, spec: TaskSpec) -> bool:
         """Add one instance; say whether its position had another item before, whose state is removed."""
-        scope_id = self.runs.add_task(run.id, scope, upstream, now)
+        scope_id = self.runs.add_task(run.id, scope, spec, now)
         before = self.execute("select item_digest from scope where id = ?", (scope_id,))[0][0]
         self.execute(
             "update scope set map_index = ?, item_digest = ? where id = ?", (scope.map_index, item.digest, scope_id)
@@ -72,10 +73,14 @@ class ExpansionSQL:
     def collapse(self, run: RunRow, task_id: str, now: int) -> None:
         """Forget which instances a task was mapped to; their scopes, with state and attempts, stay."""
         rows = self.runs.tasks("run = ? and task_id = ?", (run.id, task_id))
+        spec = self._spec(rows[0], mapped=True)
         for row in rows:
             self.execute("delete from task where scope_id = ?", (row.scope_id,))
-        upstream = rows[0].upstream if rows else ()
-        self.runs.add_task(run.id, TaskScope(run.dag_id, run.run_id, task_id), upstream, now, mapped=True)
+        self.runs.add_task(run.id, TaskScope(run.dag_id, run.run_id, task_id), spec, now)
+
+    def _spec(self, row: TaskRow, *, mapped: bool) -> TaskSpec:
+        clear, discard = self.runs.flags(row.scope_id)
+        return TaskSpec(row.scope.task_id, -1, row.upstream, mapped, clear, discard)
 
 
 def mapped_below(tasks: Iterable[TaskRow], cleared: Iterable[TaskRow]) -> list[str]:

@@ -84,9 +84,13 @@ class PeopleSQL:
                 " error = null, next_method = null, deadline = null where scope_id = ?",
                 (task.scope_id,),
             )
-            if request.discard:
+            discard = request.discard
+            if discard is None:
+                own = self.runs.flags(task.scope_id)[1]
+                discard = request.default_discard if own is None else own
+            if discard:
                 self.runs.clear_state(task.scope, request.writer, now, history=False)
-            self._record(request.writer, "clear and discard" if request.discard else "clear", task, "waiting", now)
+            self._record(request.writer, "clear and discard" if discard else "clear", task, "waiting", now)
 
     def _fence_out(self, task: TaskRow, why: str, now: int) -> None:
         """Raise the fence above every attempt there was, reserving that number for the next one."""
@@ -126,7 +130,8 @@ class PeopleSQL:
                 "insert into result (scope_id, name, value) values (?, 'return_value', 'null') on conflict do nothing",
                 (task.scope_id,),
             )
-        if request.clear_state and request.state == "success":
+        own = self.runs.flags(task.scope_id)[0]
+        if request.state == "success" and (request.clear_state if own is None else own):
             self.runs.clear_state(task.scope, request.writer, now)
         action = "cancel" if request.state == "cancelled" else f"mark {request.state}"
         self._record(request.writer, action, task, request.state, now)

@@ -26,6 +26,7 @@ from ..run_requests import (
     RunRow,
     StartRun,
     TaskRow,
+    TaskSpec,
 )
 from ..values import TaskScope, Writer
 from .sql import StateSQL
@@ -44,7 +45,7 @@ _RUN = (
 _TASK = (
     "dag_id, run_id, task_id, map_index, item, scope.id, task.state, attempt, failures, crashes, due_at, lease_until,"
     " task.started_at, task.ended_at, error, supervisor, child, upstream,"
-    " mapped, next_method, deadline"
+    " mapped, next_method, deadline, item_digest"
 )
 
 
@@ -81,18 +82,34 @@ class RunsSQL:
         run = self.run(request.dag_id, request.run_id)
         for spec in request.tasks:
             scope = TaskScope(request.dag_id, request.run_id, spec.task_id, spec.map_index)
-            self.add_task(run.id, scope, spec.upstream, now, mapped=spec.mapped)
+            self.add_task(run.id, scope, spec, now)
         return self.get(GetRun(request.dag_id, request.run_id), now)
 
-    def add_task(self, run: int, scope: TaskScope, upstream: Sequence[str], now: int, *, mapped: bool = False) -> int:
+    def add_task(self, run: int, scope: TaskScope, spec: TaskSpec, now: int) -> int:
         """Add a waiting task instance and return its scope's id; a scope that exists already keeps its entries."""
         scope_id = self.state.lock_scope(scope, now).id
         attempts = self.execute("select coalesce(max(number), 0) from attempt where scope_id = ?", (scope_id,))
         self.execute(
-            "insert into task (scope_id, run, state, attempt, upstream, mapped) values (?, ?, 'waiting', ?, ?, ?)",
-            (scope_id, run, attempts[0][0], _encode(upstream).decode(), int(mapped)),
+            "insert into task (scope_id, run, state, attempt, upstream, mapped, clear_on_success, discard_on_clear)"
+            " values (?, ?, 'waiting', ?, ?, ?, ?, ?)",
+            (
+                scope_id,
+                run,
+                attempts[0][0],
+                _encode(spec.upstream).decode(),
+                int(spec.mapped),
+                spec.clear_on_success,
+                spec.discard_on_clear,
+            ),
         )
         return scope_id
+
+    def flags(self, scope_id: int) -> tuple[bool | None, bool | None]:
+        """Return whether a task instance's state goes on success and on a clear; None: as the setting says."""
+        clear, discard = self.execute(
+            "select clear_on_success, discard_on_clear from task where scope_id = ?", (scope_id,)
+        )[0]
+        return None if clear is None else bool(clear), None if discard is None else bool(discard)
 
     def hold(self, request: HoldRun, now: int) -> Held:
         """Take or renew a run unless somebody else holds it or it has ended."""

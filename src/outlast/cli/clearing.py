@@ -71,14 +71,13 @@ def clear(
         if not (yes or dry_run or as_json) and is_asked():
             _tell(store, would, stored)
             discard = _ask(store, would, stored, discard)
-        if discard is None:
-            discard = store.config.state_store.discard_on_clear
+        likely = store.config.state_store.discard_on_clear if discard is None else discard
         if dry_run:
-            _show_dry(store, would, stored, discard, as_json)
+            _show_dry(store, would, stored, likely, as_json)
             return
         touched = verbs.clear(dag_id, run_id, chosen, discard=discard, downstream=downstream, force=force)
         _show_cleared(
-            touched, sum(map(len, stored.values())), discard, is_held(touched.run, store.clock()), place, as_json
+            touched, sum(map(len, stored.values())), likely, is_held(touched.run, store.clock()), place, as_json
         )
 
 

@@ -20,50 +20,88 @@ from ..run_requests import ENDED, RunDetail, RunRow, TaskRow
 from ..runner.logs import log_folder, log_path
 from ..store import Store
 from ..values import TaskScope
-from .show import visible
+from .show import is_secret, note, visible
 
 if TYPE_CHECKING:
     from ..dags.graph import DAG
 
-__all__ = ["bar_text", "display", "progress_of", "unseen"]
+__all__ = ["Display", "bar_text", "progress_of", "unseen"]
 
 #: Lines of a failed attempt's log that are shown.
 TAIL = 25
 #: Task instances shown on a terminal; the others are counted.
 SHOWN = 25
 
-_MARKS = {"success": "✓", "failed": "✗", "running": "▶", "up_for_retry": "↻", "upstream_failed": "⊘", "skipped": "–"}
+_MARKS = {
+    "success": "✓",
+    "failed": "✗",
+    "running": "▶",
+    "up_for_retry": "↻",
+    "deferred": "⏸",
+    "upstream_failed": "⊘",
+    "skipped": "–",
+}
 _COLOURS = {"success": "green", "failed": "red", "running": "cyan", "up_for_retry": "yellow", "upstream_failed": "red"}
 
 
-@contextmanager
-def display(store: Store, dag: DAG, run: RunRow) -> Iterator[Callable[[RunDetail], None]]:
-    """Give an observer for a run, which shows it on standard error for the length of the block."""
-    lines = _Lines(store, dag)
-    with unseen():
-        click.echo(f"outlast: run {run.dag_id}/{run.run_id}", err=True)
-    if not sys.stderr.isatty():
-        yield unseen()(lines.see)
-        return
-    from rich.console import Console
-    from rich.live import Live
+class Display:
+    """Shows runs on standard error for the length of a `with` block; `observe` makes the observer of one."""
 
-    live = Live(console=Console(stderr=True, highlight=False), auto_refresh=False, transient=False)
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.lines: list[_Lines] = []
+        self.latest: dict[int, RunDetail] = {}
+        self.live: Any = None
 
-    @unseen()
-    def see(detail: RunDetail) -> None:
-        lines.see(detail, quiet=True)
-        live.update(_table(store, detail), refresh=True)
+    def __enter__(self) -> Display:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live
 
-    with unseen():
-        live.start()
-    try:
-        yield see
-    finally:
+            self.live = Live(console=Console(stderr=True, highlight=False), auto_refresh=False, transient=False)
+        return self
+
+    def observe(self, dag: DAG, run: RunRow) -> Callable[[RunDetail], None]:
+        """Announce a run and return what is to be told of it."""
+        lines = _Lines(self.store, dag)
+        self.lines.append(lines)
         with unseen():
-            live.stop()
-    with unseen():
-        lines.show_failures()
+            click.echo(f"outlast: run {run.dag_id}/{run.run_id}", err=True)
+            if self.live is not None:
+                self.live.start()
+
+        @unseen()
+        def see(detail: RunDetail) -> None:
+            self.latest[detail.run.id] = detail
+            lines.see(detail, quiet=self.live is not None)
+            if self.live is not None:
+                self.live.update(_tables(self.store, self.latest), refresh=True)
+
+        return see
+
+    def say(self, text: str) -> None:
+        """Tell a person something beside the display."""
+        with unseen():
+            note(f"outlast: {text}")
+
+    def __exit__(self, *error: object) -> None:
+        with unseen():
+            if self.live is not None:
+                self.live.stop()
+            for lines in self.lines:
+                lines.show_failures()
+
+
+def _tables(store: Store, latest: dict[int, RunDetail]) -> Any:
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[Any] = []
+    for detail in latest.values():
+        if len(latest) > 1:
+            parts.append(Text(visible(f"{detail.run.dag_id}/{detail.run.run_id}"), style="bold"))
+        parts.append(_table(store, detail))
+    return Group(*parts)
 
 
 @contextmanager
@@ -127,6 +165,13 @@ def _line(task: TaskRow, now: int) -> str:
             return f"{name}: attempt {task.attempt} ended: {_first(task.error)}; another one {again}"
         case "failed":
             return f"{name}: failed for good at attempt {task.attempt}: {_first(task.error)}"
+        case "deferred":
+            return f"{name}: attempt {task.attempt} waits for a trigger, without a process"
+        case "scheduled":
+            return f"{name}: attempt {task.attempt} goes on"
+        case "up_for_reschedule":
+            wait = max(0.0, ((task.due_at or now) - now) / 1e6)
+            return f"{name}: attempt {task.attempt} looks again in {wait:.0f} s"
         case "waiting":
             return f"{name}: waits" + (f" ({task.error})" if task.error else "")
     return f"{name}: {task.state.replace('_', ' ')}"
@@ -139,7 +184,7 @@ def _name(task: TaskRow) -> str:
 
 def _first(text: str | None) -> str:
     lines = (text or "").splitlines()
-    return lines[-1] if lines else "no reason given"
+    return lines[0] if lines else "no reason given"
 
 
 def _tail(path: str) -> list[str]:
@@ -200,7 +245,7 @@ def progress_of(store: Store, task: TaskRow) -> Any:
         found = drive(state._find(("progress", "rows_loaded")), store.backend)
     except OutlastError:
         return None
-    texts = {row.name: row.text for row in found.rows}
+    texts = {row.name: row.text for row in found.rows if not is_secret(store.config, row.name, reveal=False)}
     text = texts.get("progress") or texts.get("rows_loaded")
     return None if text is None else load(text)
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from ..codec import parse
 from ..errors import DagError, InvalidValue
+from ..run_requests import RunRow
 from ..store import Store
 from .opening import opened
 from .options import Place, at_place
@@ -20,7 +23,9 @@ from .show import note
 
 if TYPE_CHECKING:
     from ..dags.graph import DAG
+    from ..dags.loading import LoadedFile
     from ..runner.opening import Opening
+    from ..runner.session import Ended
 
 __all__ = ["run"]
 
@@ -28,79 +33,119 @@ EXITS = {"success": 0, "failed": 1, "cancelled": 3, "paused": 75}
 
 
 @click.command(short_help="Run a DAG file to its end, and resume it after a crash.")
-@click.argument("file", type=click.Path(dir_okay=False))
-@click.option("--dag", "dag_id", metavar="ID", help="Which DAG of the file, when it has several.")
+@click.argument("files", metavar="FILE…", nargs=-1, required=True, type=click.Path(dir_okay=False))
+@click.option("--dag", "dag_id", metavar="ID", help="Only this DAG of those in the files. Default: all of them.")
 @click.option("--run-id", metavar="ID", help="Name the run; a run of that name that has not ended is gone on with.")
 @click.option("--resume", is_flag=True, help="Go on with the newest run that has not ended, else start one (for cron).")
 @click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="A parameter; JSON, or else plain text.")
 @click.option("--logical-date", metavar="ISO", help="The moment the run is about, of a new run. Default: now.")
+@click.option("--keep", is_flag=True, help="Stay at the end, and run what is cleared or marked later. Ctrl-C ends it.")
 @at_place
 def run(
-    file: str,
+    files: Sequence[str],
     dag_id: str | None,
     run_id: str | None,
     resume: bool,
     params: Sequence[str],
     logical_date: str | None,
+    keep: bool,
     place: Place,
 ) -> None:
-    """Run the DAG in FILE to its end, in the foreground.
+    """Run the DAGs in FILE… to their end, in the foreground.
 
     A task that fails is tried again as its `retries` say; one whose process dies is tried again at once. The next
     attempt finds what the one before stored. Ctrl-C, SIGTERM or the death of this command is a pause: no retry is
-    used, and the same command with --resume goes on; tasks that have finished are not run again.
+    used, and the same command with --resume goes on; tasks that have finished are not run again. A DAG whose
+    schedule is assets begins when they have been updated.
 
     \b
     outlast run ingest.py                       start a run
     outlast run ingest.py --resume              go on with the newest unfinished run, else start one
     outlast run ingest.py --param day=2026-11-29 --run-id 2026-11-29
+    outlast run producer.py consumer.py         the consumer begins when the producer has updated its assets
 
     Exit status: 0 success, 1 failed, 3 cancelled, 75 paused.
     """
     if run_id is not None and resume:
         raise click.UsageError("--run-id and --resume exclude each other: --run-id ID alone goes on with that run")
+    wanted = _Wanted(run_id, resume, dict(_parameter(text) for text in params), _moment(logical_date))
+    dags = _dags(files, dag_id)
+    for loaded, dag in dags:
+        _say_schedule(dag, loaded.path)
+    with opened(place.url, create=True) as store:
+        ended = _run(store, dags, wanted, keep)
+    for each in ended:
+        if each.problem:
+            _say(each.problem)
+        if each.end == "paused":
+            chosen = dag_id or (each.run.dag_id if len(dags) > 1 else None)
+            command = ["outlast", "run", *files, *(["--dag", chosen] if chosen else []), "--run-id", each.run.run_id]
+            command += ["--store", place.url] if place.url else []
+            _say(f"paused; to go on: {shlex.join(command)}")
+    sys.exit(_exit_status([each.end for each in ended]))
+
+
+class _Wanted(msgspec.Struct, frozen=True):
+    """Which run of a DAG is meant, and what a new one begins with."""
+
+    run_id: str | None
+    resume: bool
+    params: dict[str, Any]
+    logical_date: datetime | None
+
+
+def _dags(files: Sequence[str], dag_id: str | None) -> list[tuple[LoadedFile, DAG]]:
+    """Return the DAGs of the files, or the one that is meant."""
     from ..dags.loading import load_file, pick_dag
 
-    given = dict(_parameter(text) for text in params)
-    loaded = load_file(file)
-    dag = pick_dag(loaded, dag_id)
-    _say_schedule(dag, file)
-    with opened(place.url, create=True) as store:
-        from ..runner.opening import Opening
-
-        opening = Opening(store, loaded, dag, _say, _countdown)
-        end, chosen, problem = _run(store, dag, opening, run_id, resume, given, _moment(logical_date))
-    if problem:
-        _say(problem)
-    if end == "paused":
-        command = ["outlast", "run", file, *(["--dag", dag_id] if dag_id else []), "--run-id", chosen]
-        command += ["--store", place.url] if place.url else []
-        _say(f"paused; to go on: {shlex.join(command)}")
-    sys.exit(EXITS[end])
+    loaded = [load_file(file) for file in files]
+    found = [(each, dag) for each in loaded for dag in each.dags.values()]
+    if dag_id is None:
+        twins = [name for name, number in Counter(dag.dag_id for _, dag in found).items() if number > 1]
+        if twins:
+            raise DagError(f"{twins[0]!r} is the id of two DAGs in these files; run them one after the other")
+        return found
+    chosen = [(each, dag) for each, dag in found if dag.dag_id == dag_id]
+    return chosen or [(loaded[0], pick_dag(loaded[0], dag_id))]
 
 
-def _run(
-    store: Store,
-    dag: DAG,
-    opening: Opening,
-    run_id: str | None,
-    resume: bool,
-    params: dict[str, Any],
-    logical_date: datetime | None,
-) -> tuple[str, str, str | None]:
-    from ..runner.loop import Runner
+def _run(store: Store, dags: list[tuple[LoadedFile, DAG]], wanted: _Wanted, keep: bool) -> list[Ended]:
+    from ..runner.opening import Opening
+    from ..runner.session import Session
+    from .progress import Display
+
+    with Display(store) as display:
+        session = Session(store, display.observe, display.say, keep=keep)
+        openings = [Opening(store, loaded, dag, display.say, _countdown) for loaded, dag in dags]
+        known = [opening for opening in openings if wanted.run_id is not None and opening.exists(wanted.run_id)]
+        for opening in known or openings:
+            row = _open(store, opening, wanted)
+            if row is not None:
+                session.add(opening, row)
+        for opening in openings:
+            if opening.dag.asset_condition is not None:
+                session.consume(opening)
+        return session.run()
+
+
+def _open(store: Store, opening: Opening, wanted: _Wanted) -> RunRow | None:
+    """Take up or start the run of a DAG that is meant; None for one that waits for assets."""
     from ..runner.opening import new_run_id, newest_unfinished
-    from .progress import display
 
-    chosen = newest_unfinished(store, dag.dag_id) if resume else run_id
+    dag = opening.dag
+    unfinished = newest_unfinished(store, dag.dag_id) if wanted.resume or dag.asset_condition is not None else None
+    chosen = wanted.run_id or unfinished
     if chosen is not None and opening.exists(chosen):
-        row = opening.resume(chosen, params)
-    else:
-        row = opening.start(chosen or new_run_id(store.clock()), params, logical_date)
-    with display(store, dag, row) as observer:
-        runner = Runner(store, dag, row, observer)
-        end = runner.run()
-    return end, row.run_id, runner.problem
+        return opening.resume(chosen, wanted.params)
+    if dag.asset_condition is not None and wanted.run_id is None:
+        return None
+    return opening.start(chosen or new_run_id(store.clock()), wanted.params, wanted.logical_date)
+
+
+def _exit_status(ends: Sequence[str]) -> int:
+    """Return the exit status of the worst end there was."""
+    worst = ("paused", "failed", "cancelled", "success")
+    return EXITS[next((end for end in worst if end in ends), "success")]
 
 
 def _parameter(text: str) -> tuple[str, Any]:

@@ -143,3 +143,12 @@ def _refuse_provided(name: str, taken: set[str], by_position: tuple[str, ...]) -
     for key in sorted(taken):
         how = "give the other arguments by keyword" if key in by_position else "leave it out"
         raise DagError(f"{name}() was given {key!r}, which every task gets from its context: {how}, or rename it")
+
+
+def callbacks(what: str, value: object) -> tuple[Any, ...]:
+    """Return callbacks given as one function or as several; DagError for what cannot be called."""
+    several = value if isinstance(value, list | tuple) else () if value is None else (value,)
+    for callback in several:
+        if not callable(callback):
+            raise DagError(f"{what} has {callback!r}, which cannot be called; give a function of the context")
+    return tuple(several)

@@ -31,6 +31,7 @@ __all__ = [
     "entered",
     "execute",
     "get_current_context",
+    "replace_task",
     "resolve",
 ]
 
@@ -86,6 +87,7 @@ class TaskInstance:
         self.task, self.dag_run, self.results = task, dag_run, results
         self.dag_id, self.run_id, self.task_id = dag_run.dag_id, dag_run.run_id, task.task_id
         self.map_index, self.try_number = map_index, try_number
+        self.start_date: datetime | None = None
 
     def __repr__(self) -> str:
         place = "" if self.map_index < 0 else f"/{self.map_index}"
@@ -154,10 +156,15 @@ def build_context(
     task_state_store: TaskState,
     results: Results,
     map_index: int = -1,
+    start_date: datetime | None = None,
 ) -> Context:
-    """Return the context of one attempt. `logical_date` is aware; `params` are complete."""
+    """Return the context of one attempt. `logical_date` is aware; `params` are complete.
+
+    `start_date` is when the attempt began, also where it goes on after a deferral.
+    """
     dag_run = DagRun(dag.dag_id, run_id, logical_date, params)
     ti = TaskInstance(task, dag_run, map_index, try_number, results)
+    ti.start_date = start_date
     return {
         "dag": dag,
         "task": task,
@@ -207,13 +214,24 @@ def entered(context: Context) -> Iterator[None]:
         _current.reset(token)
 
 
-def execute(task: BaseOperator, context: Context) -> Any:
-    """Run a task's code in its context, and return what it returned. Raises what it raised."""
+def replace_task(context: Context, task: BaseOperator) -> None:
+    """Make a context that of another task object: the instance of a mapped one, or one with its references resolved."""
+    context["ti"].task = context["task"] = task
+    context["inlets"], context["outlets"] = task.inlets, task.outlets
+
+
+def execute(task: BaseOperator, context: Context, resumption: tuple[str, dict[str, Any]] | None = None) -> Any:
+    """Run a task's code in its context, and return what it returned. Raises what it raised.
+
+    `resumption` names the method a deferred attempt goes on with, and its arguments beside the context.
+    """
     with entered(context):
-        ti: TaskInstance = context["ti"]
-        ready = _with_values(task, ti)
-        ti.task = context["task"] = ready
-        answer = ready.execute(context)
+        ready = _with_values(task, context["ti"])
+        replace_task(context, ready)
+        if resumption is None:
+            answer = ready.execute(context)
+        else:
+            answer = getattr(ready, resumption[0])(context, **resumption[1])
         if isinstance(answer, Coroutine):
             import asyncio  # 30 ms that other tasks need not pay
 

@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any, Never, overload
 from ..errors import DagError
 from ..values import check_id
 from .arguments import count, did_you_mean, duration, listed, parameters_of, refuse_unknown
+from .asset_definitions import condition_of
 from .links import chain
+from .params import defaults
 from .references import Parameter
 
 if TYPE_CHECKING:
     from .operators import BaseOperator, TaskFunction
+    from .partials import Partial
 
 __all__ = ["DAG", "DagFunction", "chain", "collect", "current_dag", "dag", "dag_or_current"]
 
@@ -34,7 +37,8 @@ class DAG:
     >>> with DAG("nightly", params={"day": "today"}) as dag:
     ...     load(extract())
 
-    Tasks made inside `with`, or given `dag=`, belong to it. A `schedule` is recorded and shown, not acted on.
+    Tasks made inside `with`, or given `dag=`, belong to it. A `schedule` of assets (`[a, b]`, `a & b`, `a | b`) is
+    waited for; any other is recorded and shown, not acted on.
     """
 
     def __init__(
@@ -65,9 +69,10 @@ class DAG:
         self.dag_id = check_id(dag_id, "dag_id")
         self.description, self.doc_md = description, doc_md
         self.schedule, self.catchup = schedule, catchup
+        self.asset_condition = condition_of(schedule)
         self.start_date, self.end_date = _date("start_date", start_date), _date("end_date", end_date)
         self.tags: tuple[str, ...] = listed("tags", tags)
-        self.params = _named("params", params)
+        self.params = defaults(_named("params", params))
         self.default_args = _named("default_args", default_args)
         self.max_active_runs = count("max_active_runs", max_active_runs, 1)
         self.max_active_tasks = None if max_active_tasks is None else count("max_active_tasks", max_active_tasks, 1)
@@ -76,6 +81,7 @@ class DAG:
         )
         self.tasks: dict[str, BaseOperator] = {}
         self.decorated: list[TaskFunction] = []
+        self.partials: list[Partial] = []
         self.module, self.line = _place()
         self._repeats: dict[str, int] = {}
         collected = _collected.get()
@@ -152,8 +158,11 @@ class DAG:
 
         `decorated` are functions under `@task` which might have been meant to be called in it.
         """
-        if not self.tasks:
+        if not self.tasks and not self.partials:
             raise DagError(f"DAG {self.dag_id!r} has no tasks: {_to_be_called([*self.decorated, *decorated])}")
+        for partial in self.partials:
+            if not partial.used:
+                raise DagError(f"{partial.name}.partial() is never expanded; write {partial.line_to_add}")
         self.topological()
         self._check_default_args()
 
@@ -161,10 +170,13 @@ class DAG:
         """Refuse a default that nothing takes but something nearly does; others may be for operators not used."""
         from .operators import accepted
 
-        taken = {name for kind in {type(task) for task in self.tasks.values()} for name in accepted(kind)}
+        taken = {name for kind in self._kinds() for name in accepted(kind)}
         for name in self.default_args:
             if name not in taken and (hint := did_you_mean(name, taken, 0.8)):
                 raise DagError(f"no task of DAG {self.dag_id!r} takes {name!r} from default_args{hint}")
+
+    def _kinds(self) -> set[type[BaseOperator]]:
+        return {getattr(task, "operator_class", type(task)) for task in self.tasks.values()}
 
 
 _OPTIONS = parameters_of(DAG.__init__).keyword_only

@@ -11,6 +11,7 @@ from types import CodeType, ModuleType, TracebackType
 import msgspec
 
 from ..errors import DagError, OutlastError
+from . import airflow_names
 from .arguments import did_you_mean
 from .graph import DAG, DagFunction, collect
 from .operators import TaskFunction
@@ -30,6 +31,7 @@ def load_file(path: str | os.PathLike[str]) -> LoadedFile:
     """Execute a DAG file and return its DAGs; DagError, saying where and what to do, if that cannot be.
 
     The file is a module of its own (`outlast_dag_…`, not `__main__`), and its folder comes first in `sys.path`.
+    Where no Airflow is installed, its import paths mean outlast's own names from then on.
     """
     place = os.path.abspath(path)
     source = _read(place)
@@ -39,6 +41,7 @@ def load_file(path: str | os.PathLike[str]) -> LoadedFile:
     module.__file__ = place
     sys.modules[module.__name__] = module
     _make_importable(os.path.dirname(place))
+    airflow_names.install()
     with collect() as made:
         _run(code, module, place)
     return LoadedFile(place, digest, _dags(module, made, place))
@@ -146,7 +149,7 @@ def _dags(module: ModuleType, made: Iterable[DAG], place: str) -> dict[str, DAG]
     found = own or list(dict.fromkeys(value for value in values if isinstance(value, DAG)))
     functions = [value for value in values if isinstance(value, TaskFunction)]
     if not found:
-        raise DagError(f"{place} defines no DAG; {_what_to_add(values, functions, place)}")
+        raise DagError(f"{place} defines no DAG; {airflow_names.installed() or _what_to_add(values, functions, place)}")
     dags: dict[str, DAG] = {}
     for dag in found:
         if dag.dag_id in dags:

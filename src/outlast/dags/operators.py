@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 from abc import ABCMeta
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 
 from ..errors import DagError
 from ..values import check_id
-from .arguments import Parameters, check_call, count, duration, listed, parameters_of, refuse_unknown
+from .arguments import Parameters, callbacks, check_call, count, duration, parameters_of, refuse_unknown
+from .asset_definitions import listed_assets
+from .asset_events import collected
 from .context import CONTEXT_KEYS, Context
 from .graph import DAG, current_dag, dag_or_current
 from .links import Linked, link
@@ -18,6 +20,10 @@ from .references import Result, references
 
 if TYPE_CHECKING:
     from logging import Logger
+
+    from .triggers import BaseTrigger
+
+    from .partials import FunctionPartial, OperatorPartial
 
 __all__ = ["TRIGGER_RULES", "BaseOperator", "FunctionTask", "TaskFunction", "task"]
 
@@ -89,6 +95,8 @@ class BaseOperator(Linked, metaclass=_Definition):
     argument is replaced by its value before `execute` is called. Durations are timedeltas or seconds.
     """
 
+    #: Whether this stands for instances, one an item.
+    mapped = False
     dag: DAG | None
 
     def __init__(
@@ -104,8 +112,17 @@ class BaseOperator(Linked, metaclass=_Definition):
         doc_md: str | None = None,
         clear_state_on_success: bool | None = None,
         discard_state_on_clear: bool | None = None,
-        inlets: Iterable[Any] = (),
-        outlets: Iterable[Any] = (),
+        inlets: Any = (),
+        outlets: Any = (),
+        on_execute_callback: Any = None,
+        on_success_callback: Any = None,
+        on_failure_callback: Any = None,
+        on_retry_callback: Any = None,
+        on_skipped_callback: Any = None,
+        max_active_tis_per_dag: int | None = None,
+        max_active_tis_per_dagrun: int | None = None,
+        map_index_template: str | None = None,
+        map_key: Callable[[Any], str | int] | str | None = None,
         dag: DAG | None = None,
         **unknown: Never,
     ) -> None:
@@ -114,7 +131,11 @@ class BaseOperator(Linked, metaclass=_Definition):
         `retries` counts exceptions; a death of its process is retried besides (`[runner] crash_retries`). The
         delay doubles each time with `retry_exponential_backoff`, up to `max_retry_delay`. `execution_timeout`
         is that of one attempt. `clear_state_on_success` and `discard_state_on_clear` are, when None, as in the
-        settings. Raises DagError for a wrong argument, InvalidKey for a bad task_id.
+        settings. A callback is a function of the context, or a list of them: before the first attempt's code runs,
+        after success, after the last failure, after one that is tried again, after a skip. `max_active_tis_per_dag`
+        and `max_active_tis_per_dagrun` limit how many instances run at once in one run. `map_key`, a function of
+        the item or a template of `str.format`, lets the state of a mapped instance follow its item. Raises DagError
+        for a wrong argument, InvalidKey for a bad task_id.
         """
         refuse_unknown(type(self).__name__, unknown, accepted(type(self)))
         self.task_id = check_id(task_id, "task_id")
@@ -129,14 +150,55 @@ class BaseOperator(Linked, metaclass=_Definition):
         self.doc_md = doc_md
         self.clear_state_on_success = _flag("clear_state_on_success", clear_state_on_success)
         self.discard_state_on_clear = _flag("discard_state_on_clear", discard_state_on_clear)
-        self.inlets, self.outlets = listed("inlets", inlets), listed("outlets", outlets)
+        self.inlets, self.outlets = listed_assets("inlets", inlets), listed_assets("outlets", outlets)
+        self.on_execute_callback = callbacks("on_execute_callback", on_execute_callback)
+        self.on_success_callback = callbacks("on_success_callback", on_success_callback)
+        self.on_failure_callback = callbacks("on_failure_callback", on_failure_callback)
+        self.on_retry_callback = callbacks("on_retry_callback", on_retry_callback)
+        self.on_skipped_callback = callbacks("on_skipped_callback", on_skipped_callback)
+        self.max_active_tis_per_dag = _limit("max_active_tis_per_dag", max_active_tis_per_dag)
+        self.max_active_tis_per_dagrun = _limit("max_active_tis_per_dagrun", max_active_tis_per_dagrun)
+        self.map_index_template = _text("map_index_template", map_index_template)
+        self.map_key = _map_key(map_key)
         self.dag = None
         self._upstream: dict[str, BaseOperator] = {}
         self._downstream: dict[str, BaseOperator] = {}
 
+    @classmethod
+    def partial(cls, **arguments: Any) -> OperatorPartial:
+        """Give what all instances of a mapped task have in common; `.expand(x=[…])` of it makes the task."""
+        from .partials import OperatorPartial
+
+        return OperatorPartial(cls, arguments)
+
     def execute(self, context: Context) -> Any:
         """Do the work and return the result: a JSON value, or None. Yours to define."""
         raise NotImplementedError
+
+    def on_kill(self) -> None:
+        """Clean up when an attempt is cancelled or has run out of time; not called for a pause. Yours to define."""
+
+    def defer(
+        self,
+        *,
+        trigger: BaseTrigger,
+        method_name: str,
+        kwargs: dict[str, Any] | None = None,
+        timeout: timedelta | float | None = None,
+    ) -> Never:
+        """Wait for a trigger without a process: this one ends, and its slot is free.
+
+        Once the trigger has fired, the same attempt goes on in a new process with `method_name(context, event=…,
+        **kwargs)`, `event` being the payload. Within it TaskDeferralError is raised if the trigger fails, and
+        TaskDeferralTimeout if it has not fired when `timeout` is over. `kwargs` are JSON values. Raises TaskDeferred;
+        DagError or InvalidValue for what could not be stored, or not be called.
+        """
+        from .deferral import stored_deferral
+        from .outcomes import TaskDeferred
+
+        deferred = TaskDeferred(trigger=trigger, method_name=method_name, kwargs=kwargs, timeout=timeout)
+        stored_deferral(self, deferred)
+        raise deferred
 
     @property
     def output(self) -> Result:
@@ -180,6 +242,22 @@ def _flag(what: str, value: object) -> bool | None:
     return value
 
 
+def _limit(what: str, value: object) -> int | None:
+    return None if value is None else count(what, value, 1)
+
+
+def _text(what: str, value: object) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise DagError(f"{what} is {value!r}; use a text")
+    return value
+
+
+def _map_key(value: Any) -> Any:
+    if not (value is None or isinstance(value, str) or callable(value)):
+        raise DagError(f"map_key is {value!r}; use a function of the item, or a template such as '{{x[id]}}'")
+    return value
+
+
 # --- Functions -------------------------------------------------------------------------------------------
 
 
@@ -198,19 +276,30 @@ class FunctionTask(BaseOperator):
         super().__init__(**options)
         self.function, self.parameters, self.args, self.kwargs = function, parameters, args, kwargs
 
-    def execute(self, context: Context) -> Any:
-        return self.function(*self.args, **self.kwargs, **self._from_context(context))
+    def execute(self, context: Context, **resumed: Any) -> Any:
+        """Call the function; one that goes on after a deferral also with `event` and what it left, as far as it takes them."""
+        taken = set(self.parameters.by_keyword) - {*self.parameters.positional[: len(self.args)]}
+        known = {name: resumed[name] for name in resumed if name in taken or self.parameters.any_keyword}
+        given = {**self.kwargs, **self._from_context(context), **known}
+        return collected(self.function(*self.args, **given), context)
 
     def _from_context(self, context: Context) -> Mapping[str, Any]:
-        """Return what the function takes from the context: everything with **context, else what it names."""
-        names = context if self.parameters.any_keyword else self.parameters.by_keyword
-        return {name: context[name] for name in names if name in context and name not in self.kwargs}
+        """Return what the function takes from the context: everything with **context, else what it names.
+
+        A parameter named `context` that no argument is given for is the whole of it, as Airflow's documentation has it.
+        """
+        wanted = self.parameters
+        names = context if wanted.any_keyword else wanted.by_keyword
+        taken = {name: context[name] for name in names if name in context and name not in self.kwargs}
+        given = {*self.kwargs, *wanted.positional[: len(self.args)]}
+        return taken | {"context": context} if "context" in {*wanted.by_keyword} - given else taken
 
 
 class TaskFunction(Linked):
     """A function under `@task`. A call inside a DAG makes a task and returns its `Result`; it runs nothing yet."""
 
     function: Callable[..., Any]
+    operator_class: type[FunctionTask] = FunctionTask
 
     def __init__(
         self, function: Callable[..., Any], options: dict[str, Any], origin: TaskFunction | None = None
@@ -244,9 +333,33 @@ class TaskFunction(Linked):
         check_call(self.name, self.parameters, args, kwargs, CONTEXT_KEYS)
         options = {"doc_md": self.function.__doc__} | self.options
         options["task_id"] = dag.free_id(options.get("task_id", self.name))
-        return FunctionTask(
+        return self.made(options, args, kwargs).output
+
+    def made(self, options: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseOperator:
+        """Make the task of one call."""
+        return self.operator_class(
             function=self.function, parameters=self.parameters, args=args, kwargs=kwargs, **options
-        ).output
+        )
+
+    def partial(self, **arguments: Any) -> FunctionPartial:
+        """Give the arguments all instances of a mapped task have in common; `.expand(x=[…])` of it makes the task."""
+        from .partials import FunctionPartial
+
+        return FunctionPartial(self, arguments)
+
+    def expand(self, **values: Any) -> Result:
+        """Make a task with an instance for each item of a list, a dict or a result, and return the list of results.
+
+        Several are mapped over as their cross product, the first of which changes slowest. Raises DagError for
+        anything else.
+        """
+        result: Result = self.partial().expand(**values)
+        return result
+
+    def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> Result:
+        """Make a task with an instance for each dict of a list, or of a result: its arguments."""
+        result: Result = self.partial().expand_kwargs(kwargs, strict=strict)
+        return result
 
     def override(self, **options: Any) -> TaskFunction:
         """Return the same function with other options: `extract.override(task_id="again", retries=5)()`."""

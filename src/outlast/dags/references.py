@@ -36,6 +36,17 @@ class Reference:
         self._too_early()
 
 
+#: What one might want to call of a result, and what to do instead.
+_NOT_OF_RESULTS = {
+    "expand": "it is made of the function: function.expand(x=[…]), with all lists at once",
+    "expand_kwargs": "it is made of the function: function.expand_kwargs([…])",
+    "partial": "it is made of the function: function.partial(y=…).expand(x=[…])",
+    "map": "do it in the task that uses the items, or in one between the two",
+    "zip": "zip the lists in a task of their own, and give expand_kwargs() the result",
+    "concat": "join the lists in a task of their own",
+}
+
+
 class Result(Reference, Linked):
     """What a task will return. `result["key"]` and `result[0]` stand for a part of it."""
 
@@ -48,6 +59,12 @@ class Result(Reference, Linked):
         if isinstance(step, bool) or not isinstance(step, str | int):
             raise DagError(f"{self!r} has no part {step!r}; use the key of a dict or the position in a list")
         return Result(self.task, (*self.path, step))
+
+    def __getattr__(self, name: str) -> Any:
+        hint = _NOT_OF_RESULTS.get(name)
+        if hint is None:
+            raise AttributeError(f"{self!r} has no attribute {name!r}")
+        raise DagError(f"{self!r} has no {name}(); {hint}")
 
     def linked(self) -> BaseOperator:
         return self.task

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -10,9 +11,26 @@ from contextlib import suppress
 
 import msgspec
 
+from ..run_requests import Deferral, EventRow, NewEvent, Outcome
 from ..values import TaskScope
 
-__all__ = ["Job", "LocalWorker"]
+__all__ = ["STOP", "Job", "LocalWorker", "Told"]
+
+
+#: What asks a child to stop: SIGINT for a pause, SIGTERM for good.
+STOP = frozenset({signal.SIGINT, signal.SIGTERM})
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a child says of how its attempt ended. `retry_at` is of a rescheduled one, in microseconds."""
+
+    outcome: Outcome
+    result: str | None = None
+    error: str | None = None
+    retry: bool = True
+    retry_at: int = 0
+    deferral: Deferral | None = None
+    events: tuple[NewEvent, ...] = ()
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -37,6 +55,7 @@ class Job(msgspec.Struct, frozen=True):
     max_retry_delay: float | None = None
     timeout: float | None = None
     clear_state: bool = False
+    events: tuple[EventRow, ...] = ()
 
     def delay(self, failures: int) -> float:
         """Return the seconds to wait after so many failures: the delay, doubled each time if exponential.

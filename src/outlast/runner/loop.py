@@ -1,30 +1,31 @@
-"""Run a held run to its end, or to a pause: ask the planner, obey it, and watch the workers.
+"""Bring a held run on, step by step: ask the planner, obey it, and watch the workers.
 
-Every change is in the store before it is acted on; the loop itself keeps only what it has started.
+Every change is in the store before it is acted on; a runner itself keeps only what it has started.
 """
 
 from __future__ import annotations
 
-import os
-import select
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from ..errors import BackendError, OutlastError, StaleAttempt
-from ..requests import Fence, Sweep
+from ..errors import DagError, NotFound, OutlastError, StaleAttempt
+from ..requests import Fence
 from ..run_requests import (
     ENDED,
+    EventRow,
+    Expanded,
+    ExpandTask,
+    Fire,
     GetRun,
     Held,
     HoldRun,
+    Item,
     ProcessRef,
-    Pruned,
-    PruneRuns,
     ReleaseRun,
     Report,
     Resolve,
@@ -35,8 +36,9 @@ from ..run_requests import (
 from ..store import Store
 from ..values import TaskScope
 from . import processes
+from .attempt import pull_results
 from .job import Job, LocalWorker
-from .logs import log_folder, remove_run_logs
+from .logs import log_folder
 from .planner import Node, graph_of, next_actions
 
 if TYPE_CHECKING:
@@ -48,14 +50,10 @@ RunEnd: TypeAlias = Literal["success", "failed", "paused", "cancelled"]
 #: Told of the run as it is, whenever it may have changed and at least twice a second.
 Observer: TypeAlias = Callable[[RunDetail], None]
 
-#: Seconds between looks at the store when nothing has happened.
-LOOK_EVERY = 0.5
 #: Seconds a supervisor whose attempt was taken away has to notice.
 NOTICE = 1.0
 #: Times a supervisor may fail to claim an attempt before the run is paused.
 LAUNCHES = 3
-
-_DAY = 24 * 3600 * 1_000_000
 
 
 class _Active(msgspec.Struct):
@@ -67,10 +65,19 @@ class _Active(msgspec.Struct):
 
 
 class Runner:
-    """Runs one run in this process's foreground; `run()` returns how it ended."""
+    """Runs one run, a step at a time; `say` is told what a person should know."""
 
-    def __init__(self, store: Store, dag: DAG, run: RunRow, observer: Observer) -> None:
-        self.store, self.dag, self.row, self.observer = store, dag, run, observer
+    def __init__(
+        self,
+        store: Store,
+        dag: DAG,
+        run: RunRow,
+        observer: Observer,
+        say: Callable[[str], None],
+        events: tuple[EventRow, ...] = (),
+    ) -> None:
+        self.store, self.dag, self.row, self.observer, self.say = store, dag, run, observer, say
+        self.events = events
         self.settings = store.config.runner
         self.graph: dict[str, Node] = graph_of(dag)
         self.logs = log_folder(store.config, store.url)
@@ -79,53 +86,51 @@ class Runner:
         self.past: list[LocalWorker] = []
         self.orphans: list[ProcessRef | None] = []
         self.failed_launches: dict[TaskScope, int] = {}
-        self.stopping: str | None = None
-        self.hurry = False
         self.problem: str | None = None
-        self.wake_by = store.clock()
         self.grace_until = 0
         self.renew_at = 0.0
-        self.tidy_at = 0.0
+        self.changed = False
+        self.wake_at: int | None = None
+        self.has_deferred = False
 
-    def run(self) -> RunEnd:
-        """Run until every task instance has ended, or somebody asks for a pause."""
-        end: RunEnd = "paused"
-        with _signals(self) as wake:
-            try:
-                while (step := self._step()) is None:
-                    self._wait(wake)
-                end = step
-            finally:
-                self._stop_all(wake)
-                end = self._release(end)
-        return end
-
-    # --- one step --------------------------------------------------------------------------------------------
-
-    def _step(self) -> RunEnd | None:
-        if self.stopping or not self._renew():
+    def step(self, slots: int) -> RunEnd | None:
+        """Do what is to be done now, with at most so many workers; return how the run has ended once it has."""
+        if not self._renew():
             return "paused"
-        detail: RunDetail = self._send(GetRun(self.row.dag_id, self.row.run_id))
-        if self._collect(detail):
-            detail = self._send(GetRun(self.row.dag_id, self.row.run_id))
-        self.observer(detail)
+        try:
+            detail = self._look()
+        except NotFound:
+            self.problem = f"run {self.row.dag_id}/{self.row.run_id} was removed while it ran"
+            return "cancelled"
         if detail.run.state == "cancelled":
             return "cancelled"
         now = self.store.clock()
-        self._allow_for_sleep(now)
         seen = [self._as_started(task, now) for task in detail.tasks]
-        slots = min(self.settings.parallelism, self.dag.max_active_tasks or self.settings.parallelism)
-        plan = next_actions(self.graph, seen, now, slots=slots)
+        most = min(slots, self.dag.max_active_tasks or slots)
+        plan = next_actions(self.graph, seen, now, slots=most)
         for task in plan.lost:
             self._lose(task)
         for task, state in plan.resolve:
             self._send(Resolve(task.scope, state))
+        for task in plan.expired:
+            self._send(Fire(task.scope_id, task.attempt, '{"timeout": true}'))
+        for task in plan.expand:
+            self._expand(task)
         for task in plan.start:
             self._launch(task)
-        self.changed = bool(plan.lost or plan.resolve)
+        self.changed = bool(plan.lost or plan.resolve or plan.expired or plan.expand)
         self.wake_at = plan.wake_at
-        self._tidy()
+        self.has_deferred = any(task.state == "deferred" for task in detail.tasks)
+        if self.problem:
+            return "paused"
         return plan.ended if not self.active and not self.changed else None
+
+    def _look(self) -> RunDetail:
+        detail: RunDetail = self._send(GetRun(self.row.dag_id, self.row.run_id))
+        if self._collect(detail):
+            detail = self._send(GetRun(self.row.dag_id, self.row.run_id))
+        self.observer(detail)
+        return detail
 
     def _as_started(self, task: TaskRow, now: int) -> TaskRow:
         """Return a task instance as running from the moment its worker was started, until that has exited."""
@@ -135,11 +140,28 @@ class Runner:
             return task
         return msgspec.structs.replace(task, state="running", lease_until=now + 60_000_000)
 
-    def _allow_for_sleep(self, now: int) -> None:
-        """Give every worker another lease when this process was late itself: the machine slept, or was too busy."""
-        lease = int(self.settings.lease_seconds * 1_000_000)
-        if now - self.wake_by > lease // 3:
-            self.grace_until = now + lease
+    def allow_for_sleep(self) -> None:
+        """Give every worker another lease, because this process was late itself: the machine slept, or was too busy."""
+        self.grace_until = self.store.clock() + int(self.settings.lease_seconds * 1_000_000)
+
+    def _expand(self, task: TaskRow) -> None:
+        """Put instances in the place of a mapped row; where that cannot be worked out, the task has failed."""
+        from ..dags import mapping
+
+        scope = task.scope
+        try:
+            pull = partial(pull_results, self.store, scope.dag_id, scope.run_id)
+            items = mapping.items(self.dag.tasks[scope.task_id], pull, msgspec.json.decode(self.row.params))
+            request = ExpandTask(
+                scope.dag_id, scope.run_id, scope.task_id, tuple(Item(item.digest, item.key) for item in items)
+            )
+            expanded: Expanded = self._send(request)
+        except (DagError, NotFound) as error:
+            self._send(Resolve(scope, "failed", error.message))
+            return
+        if expanded.changed:
+            places = ", ".join(map(str, expanded.changed))
+            self.say(f"{scope.task_id}: other items than before at {places}; these begin afresh, without their state")
 
     def _launch(self, task: TaskRow) -> None:
         operator = self.dag.tasks[task.scope.task_id]
@@ -160,6 +182,7 @@ class Runner:
             max_retry_delay=_seconds(operator.max_retry_delay),
             timeout=_seconds(operator.execution_timeout),
             clear_state=self.store.config.state_store.clear_on_success if clear is None else clear,
+            events=self.events,
         )
         self.active[task.scope] = _Active(LocalWorker(job), task.attempt)
 
@@ -202,7 +225,6 @@ class Runner:
     def _count_failed_launch(self, scope: TaskScope, worker: LocalWorker) -> None:
         self.failed_launches[scope] = self.failed_launches.get(scope, 0) + 1
         if self.failed_launches[scope] >= LAUNCHES:
-            self.stopping = "failure"
             self.problem = f"{scope}: the worker could not start: {_last_line(worker) or 'it does not say why'}"
 
     def _lose(self, task: TaskRow) -> None:
@@ -243,56 +265,37 @@ class Runner:
             return False
         return True
 
-    def _tidy(self) -> None:
-        """Sweep and prune one batch now and then, while there is nothing better to do."""
-        if time.monotonic() < self.tidy_at or self.changed:
-            return
-        self.tidy_at = time.monotonic() + 60.0
-        with suppress(BackendError):
-            swept = self.store.backend.send(Sweep(self.store.config.state_store.state_cleanup_batch_size or 1000))
-            pruned = self._prune()
-            if swept.more or pruned:
-                self.tidy_at = time.monotonic() + LOOK_EVERY
-
-    def _prune(self) -> bool:
-        days = self.settings.keep_runs_days
-        if not days:
-            return False
-        pruned: Pruned = self.store.backend.send(PruneRuns(self.store.clock() - days * _DAY, 10))
-        for dag_id, run_id in pruned.runs:
-            remove_run_logs(self.logs, dag_id, run_id)
-        return pruned.more
-
     def _send(self, request: Any) -> Any:
         return self.store.backend.send(request)
 
-    def _wait(self, wake: int) -> None:
-        """Sleep until a worker exits, a signal comes, something is due, or it is time for a look."""
-        seconds = 0.0 if self.changed else LOOK_EVERY
-        if self.wake_at is not None:
-            seconds = min(seconds, max(0.0, (self.wake_at - self.store.clock()) / 1e6))
-        self.wake_by = self.store.clock() + int(seconds * 1_000_000)
-        ready, _, _ = select.select([wake], [], [], seconds)
-        if ready:
-            with suppress(BlockingIOError):
-                os.read(wake, 4096)
-
     # --- stopping ----------------------------------------------------------------------------------------------
 
-    def _stop_all(self, wake: int) -> None:
-        """Have every worker give its attempt back, and leave no process behind."""
+    def stop_workers(self, *, for_good: bool) -> None:
+        """Ask every worker to stop its child, and to give its attempt back unless that is over for good."""
         for active in self.active.values():
-            active.worker.pause()
-        deadline = time.monotonic() + 12.0
-        while any(not active.worker.ended for active in self.active.values()):
-            if self.hurry or time.monotonic() > deadline:
-                break
-            select.select([wake], [], [], 0.1)
-            with suppress(BlockingIOError):
-                os.read(wake, 4096)
-            with suppress(OutlastError):
-                self._renew()
+            if for_good:
+                active.worker.stop()
+            else:
+                active.worker.pause()
+
+    @property
+    def is_idle(self) -> bool:
+        """Say whether no worker is left; and keep the run meanwhile."""
+        with suppress(OutlastError):
+            self._renew()
+        return all(active.worker.ended for active in self.active.values())
+
+    def end(self, end: RunEnd) -> RunEnd:
+        """Leave no process behind and let the run go; return how it has ended in the store."""
         self._kill_rest()
+        try:
+            released: RunRow = self._send(ReleaseRun(self.row.dag_id, self.row.run_id, self.me, end))
+            self.observer(self._send(GetRun(self.row.dag_id, self.row.run_id)))
+        except NotFound:
+            return end
+        if released.state == "cancelled":
+            return "cancelled"
+        return "paused" if released.state == "paused" else end
 
     def _kill_rest(self) -> None:
         """Kill what is left, stopped workers of lost attempts included, and give open attempts back."""
@@ -310,12 +313,6 @@ class Runner:
                     processes.kill_groups([task.child])
                     with suppress(StaleAttempt):
                         self._send(Report(Fence(task.scope, task.attempt, task.scope_id), "paused"))
-
-    def _release(self, end: RunEnd) -> RunEnd:
-        released: RunRow = self._send(ReleaseRun(self.row.dag_id, self.row.run_id, self.me, end))
-        with suppress(OutlastError):
-            self.observer(self._send(GetRun(self.row.dag_id, self.row.run_id)))
-        return "cancelled" if released.state == "cancelled" else end
 
 
 def _is_of(task: TaskRow, worker: LocalWorker) -> bool:
@@ -338,28 +335,3 @@ def _last_line(worker: LocalWorker) -> str:
 
 def _seconds(duration: Any) -> float | None:
     return None if duration is None else float(duration.total_seconds())
-
-
-@contextmanager
-def _signals(runner: Runner) -> Iterator[int]:
-    """Make SIGINT, SIGTERM and SIGHUP a pause (a second one: at once), and give a pipe that wakes a wait."""
-    wake, write = os.pipe()
-    for end in (wake, write):
-        os.set_blocking(end, False)
-
-    def stop(number: int, frame: Any) -> None:
-        runner.hurry = runner.stopping is not None
-        runner.stopping = signal.Signals(number).name
-
-    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # less what nohup or a shell has had ignored
-    before = {name: signal.signal(name, stop) for name in wanted if signal.getsignal(name) != signal.SIG_IGN}
-    before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
-    previous = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    try:
-        yield wake
-    finally:
-        signal.set_wakeup_fd(previous)
-        for name, handler in before.items():
-            signal.signal(name, handler)
-        os.close(wake)
-        os.close(write)

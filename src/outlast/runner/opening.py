@@ -58,14 +58,27 @@ class Opening:
         self.store, self.loaded, self.dag, self.say, self.wait = store, loaded, dag, say, wait
         self.me, self.lease = processes.me(), store.config.runner.lease_seconds
 
-    def start(self, run_id: str, params: Mapping[str, Any], logical_date: datetime | None = None) -> RunRow:
+    def start(
+        self,
+        run_id: str,
+        params: Mapping[str, Any],
+        logical_date: datetime | None = None,
+        *,
+        events: tuple[int, ...] = (),
+    ) -> RunRow:
         """Create a run; Conflict if the id exists, DagError for a wrong parameter."""
         if self.store.config.state_store.backend is None and path_of(self.store.url) is None:
             raise ConfigError("the workers of a run are processes of their own, which a store in memory cannot reach")
         now = self.store.clock()
         tasks = tuple(
-            TaskSpec(task_id, upstream=tuple(sorted(self.dag.tasks[task_id].upstream_task_ids)))
-            for task_id in self.dag.topological()
+            TaskSpec(
+                task.task_id,
+                upstream=tuple(sorted(task.upstream_task_ids)),
+                mapped=task.mapped,
+                clear_on_success=task.clear_state_on_success,
+                discard_on_clear=task.discard_state_on_clear,
+            )
+            for task in (self.dag.tasks[task_id] for task_id in self.dag.topological())
         )
         request = StartRun(
             self.dag.dag_id,
@@ -77,6 +90,7 @@ class Opening:
             now if logical_date is None else to_micros(logical_date),
             self.me,
             self.lease,
+            events,
         )
         detail: RunDetail = self.store.backend.send(request)
         return detail.run

@@ -28,6 +28,7 @@ from ..run_requests import TaskRow
 
 if TYPE_CHECKING:
     from ..dags.graph import DAG
+    from ..dags.operators import BaseOperator
 
 __all__ = ["Node", "Plan", "graph_of", "next_actions"]
 
@@ -65,7 +66,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     `lost` are running ones whose lease has lapsed, `expand` mapped rows to put instances in the place of, and
     `expired` deferred ones whose trigger has not fired by its deadline. `ended` is how the run has ended, once
-    every task instance has. `wake_at` is when to ask again if nothing else happens: something becomes due, or a lease lapses.
+    every task instance has. `wake_at` is when to ask again if nothing else happens: something becomes due, or
+    a lease lapses.
     """
 
     start: tuple[TaskRow, ...] = ()
@@ -80,7 +82,12 @@ class Plan(msgspec.Struct, frozen=True):
 def graph_of(dag: DAG) -> dict[str, Node]:
     """Return a DAG's tasks in topological order."""
     tasks = (dag.tasks[task_id] for task_id in dag.topological())
-    return {task.task_id: Node(task.task_id, task.upstream_task_ids, task.trigger_rule) for task in tasks}
+    return {task.task_id: Node(task.task_id, task.upstream_task_ids, task.trigger_rule, _most(task)) for task in tasks}
+
+
+def _most(task: BaseOperator) -> int | None:
+    limits = (task.max_active_tis_per_dag, task.max_active_tis_per_dagrun)
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def next_actions(graph: Mapping[str, Node], tasks: Sequence[TaskRow], now: int, *, slots: int) -> Plan:

@@ -13,7 +13,6 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 
@@ -22,7 +21,7 @@ from ..requests import Fence
 from ..run_requests import Begin, Outcome, Renew, Report, TaskRow
 from ..store import Store, connect
 from . import processes
-from .job import Job
+from .job import STOP, Job, Told
 from .logs import log_path
 
 __all__ = ["main"]
@@ -100,7 +99,7 @@ class Supervisor:
         path = log_path(self.job.logs, self.task.scope, self.task.attempt)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         log = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o666)
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the child can be told that way to stop
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP)  # until the child can be told that way to stop
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self.life)
@@ -155,7 +154,7 @@ class Supervisor:
         """Obey the runner: "stop" abandons the attempt, the end of input pauses it."""
         data = os.read(COMMANDS, 4096)
         if data == b"":
-            self._end("paused", "the runner paused")
+            self._end("paused", "the runner paused", signal.SIGINT)
         elif b"stop" in data:
             self.abandoned = True
             self._end("paused", "stopped")
@@ -208,11 +207,11 @@ class Supervisor:
 
     # --- ending ------------------------------------------------------------------------------------------------
 
-    def _end(self, outcome: Outcome, why: str) -> None:
+    def _end(self, outcome: Outcome, why: str, how: signal.Signals = signal.SIGTERM) -> None:
         """Ask the child to end, and make it if it does not."""
         if self.ending is None:
             self.ending, self.why = outcome, why
-            self._kill(signal.SIGTERM)
+            self._kill(how)
             self._kill(signal.SIGCONT)
             self.kill_at = time.monotonic() + GRACE
 
@@ -241,21 +240,27 @@ class Supervisor:
 
     def _outcome(self) -> Report:
         """Say how the attempt ended: by the child's own words, else by how it died."""
-        told: dict[str, Any] = msgspec.json.decode(self.message) if self.message.endswith(b"\n") else {}
-        if told.get("outcome") == "success":
-            return self._made("success", None, told["result"])
+        told = msgspec.json.decode(self.message, type=Told) if self.message.endswith(b"\n") else None
+        if told is not None and told.outcome not in ("failed", "crashed"):
+            return self._made(told)
         if self.ending is not None:
-            return self._made(self.ending, self.why)
-        if told:
-            return self._made(told["outcome"], told["error"])
-        return self._made("crashed", _death(self.status or 0))
+            return self._made(Told(self.ending, error=self.why))
+        return self._made(told or Told("crashed", error=_death(self.status or 0)))
 
-    def _made(self, outcome: Outcome, error: str | None, result: str | None = None) -> Report:
+    def _made(self, told: Told) -> Report:
         job, now = self.job, self.store.clock()
         delays = {"failed": job.delay(self.task.failures + 1), "crashed": job.crash_delay(self.task.crashes + 1)}
-        retry_at = now + int(delays.get(outcome, 0.0) * 1_000_000)
         return Report(
-            self.fence, outcome, result, error, job.retries, job.crash_retries, retry_at, clear_state=job.clear_state
+            self.fence,
+            told.outcome,
+            told.result,
+            told.error,
+            job.retries if told.retry else 0,
+            job.crash_retries,
+            told.retry_at or now + int(delays.get(told.outcome, 0.0) * 1_000_000),
+            clear_state=job.clear_state,
+            deferral=told.deferral,
+            events=told.events,
         )
 
 

@@ -9,6 +9,8 @@ alter table task add column trigger_path text;              -- the trigger's cla
 alter table task add column trigger_kwargs text;            -- JSON
 alter table task add column deadline integer;               -- of the trigger
 alter table task add column event text;                     -- JSON: what the trigger fired, or why it failed
+alter table task add column clear_on_success integer;       -- null: as the setting says
+alter table task add column discard_on_clear integer;
 create index task_deferred on task (run) where state = 'deferred';
 
 alter table run add column events_until integer not null default 0;  -- the newest asset event it was started for

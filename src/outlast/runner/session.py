@@ -1,0 +1,269 @@
+"""Run several runs at once in this process's foreground: signals, slots, waiting, assets, and tidying up."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..errors import BackendError, Conflict
+from ..requests import Sweep
+from ..run_requests import ConsumedUntil, EventRow, Events, ListEvents, ListRuns, Pruned, PruneRuns, RunPage, RunRow
+from ..store import Store
+from .logs import log_folder, remove_run_logs
+from .loop import Observer, RunEnd, Runner
+from .opening import Opening
+from .triggerer import LocalTriggerer
+
+if TYPE_CHECKING:
+    from ..dags.graph import DAG
+
+__all__ = ["Ended", "Session"]
+
+#: Seconds between looks at the store when nothing has happened.
+LOOK_EVERY = 0.5
+#: Seconds workers have to stop their children and give their attempts back.
+STOP_FOR = 12.0
+
+_DAY = 24 * 3600 * 1_000_000
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How one run ended, and what went wrong if it was not its tasks."""
+
+    run: RunRow
+    end: RunEnd
+    problem: str | None = None
+
+
+class Session:
+    """Everything `outlast run` does at once. `observe` makes the observer of a run.
+
+    With `keep` it stays when its runs have ended, and takes up runs of its DAGs that are cleared or marked later.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        observe: Callable[[DAG, RunRow], Observer],
+        say: Callable[[str], None],
+        *,
+        keep: bool = False,
+    ) -> None:
+        self.store, self.observe, self.say, self.keep = store, observe, say, keep
+        self.settings = store.config.runner
+        self.runners: list[Runner] = []
+        self.openings: dict[str, Opening] = {}
+        self.consumers: dict[str, Opening] = {}
+        self.closing: list[tuple[Runner, RunEnd, float]] = []
+        self.ended: list[Ended] = []
+        self.triggerer: LocalTriggerer | None = None
+        self.began_at_event: int = self._send(ListEvents(limit=0)).newest
+        self.seen_event = -1
+        self.stopping: str | None = None
+        self.hurry = False
+        self.wake_by = store.clock()
+        self.tidy_at = 0.0
+
+    def add(self, opening: Opening, run: RunRow) -> None:
+        """Take on a run that is held."""
+        self.openings[run.dag_id] = opening
+        runner = Runner(self.store, opening.dag, run, self.observe(opening.dag, run), self.say, self._events_of(run))
+        self.runners.append(runner)
+
+    def consume(self, opening: Opening) -> None:
+        """Start a run of a DAG whenever the assets of its schedule have been updated."""
+        self.openings[opening.dag.dag_id] = self.consumers[opening.dag.dag_id] = opening
+
+    def run(self) -> list[Ended]:
+        """Run until every run has ended, or somebody asks for a pause."""
+        with _signals(self) as wake:
+            try:
+                while not self.stopping and (self._step() or self.keep):
+                    self._wait(wake)
+            finally:
+                self._stop_all(wake)
+        return self.ended
+
+    # --- one step ----------------------------------------------------------------------------------------------
+
+    def _step(self) -> bool:
+        """Bring every run on; say whether there is anything left to do."""
+        for runner in list(self.runners):
+            others = sum(len(other.active) for other in self.runners if other is not runner)
+            end = runner.step(max(self.settings.parallelism - others, 0))
+            if end is not None:
+                self._end(runner, end)
+        self._start_consumers()
+        if self.keep:
+            self._take_up()
+        self._close()
+        self._watch_triggers()
+        self._tidy()
+        return bool(self.runners or self.closing)
+
+    def _end(self, runner: Runner, end: RunEnd) -> None:
+        """Have a run's workers stop, and wait for them before it is let go."""
+        runner.stop_workers(for_good=end == "cancelled")
+        self.runners.remove(runner)
+        self.closing.append((runner, end, time.monotonic() + STOP_FOR))
+        self._close()
+
+    def _close(self) -> None:
+        """Let the runs go whose workers have stopped, or have had their time to."""
+        for closing in list(self.closing):
+            runner, end, deadline = closing
+            if runner.is_idle or self.hurry or time.monotonic() > deadline:
+                self.closing.remove(closing)
+                self.ended.append(Ended(runner.row, runner.end(end), runner.problem))
+
+    def _wait(self, wake: int) -> None:
+        """Sleep until a worker exits, a signal comes, something is due, or it is time for a look."""
+        seconds = 0.0 if any(runner.changed for runner in self.runners) else LOOK_EVERY
+        for runner in self.runners:
+            if runner.wake_at is not None:
+                seconds = min(seconds, max(0.0, (runner.wake_at - self.store.clock()) / 1e6))
+        self.wake_by = self.store.clock() + int(seconds * 1_000_000)
+        _drain(wake, seconds)
+        if self.store.clock() - self.wake_by > self.settings.lease_seconds * 1_000_000 // 3:
+            for runner in self.runners:
+                runner.allow_for_sleep()
+
+    # --- runs that begin later ---------------------------------------------------------------------------------
+
+    def _start_consumers(self) -> None:
+        """Start the DAGs whose assets have been updated since they were last started for them."""
+        if not self.consumers:
+            return
+        newest: Events = self._send(ListEvents(limit=0))
+        if newest.newest == self.seen_event:
+            return
+        self.seen_event = newest.newest
+        for opening in self.consumers.values():
+            events = self._pending(opening.dag)
+            if events:
+                run_id = f"asset_triggered__{_iso(self.store.clock())}"
+                self.add(opening, opening.start(run_id, {}, events=tuple(event.id for event in events)))
+
+    def _pending(self, dag: DAG) -> list[EventRow]:
+        """Return the events a DAG is to be started for, or none while its schedule is not fulfilled."""
+        consumed: Events = self._send(ConsumedUntil(dag.dag_id))
+        after = consumed.newest or self.began_at_event
+        rows: list[EventRow] = []
+        condition = dag.asset_condition
+        while condition is not None:
+            page: Events = self._send(ListEvents(after))
+            rows += [event for event in page.rows if condition.concerns(event.name, event.uri)]
+            if not page.rows:
+                break
+            after = page.rows[-1].id
+        updated = [(event.name, event.uri) for event in rows]
+        return rows if condition is not None and condition.satisfied(updated) else []
+
+    def _events_of(self, run: RunRow) -> tuple[EventRow, ...]:
+        rows: list[EventRow] = []
+        for event in run.events:
+            rows += self._send(ListEvents(event - 1, 1)).rows
+        return tuple(rows)
+
+    def _take_up(self) -> None:
+        """Go on with runs that were cleared or marked, unless it was this process that could not go on with them."""
+        given_up = {ended.run.id for ended in self.ended if ended.problem}
+        held = {runner.row.id for runner in self.runners}
+        for dag_id, opening in self.openings.items():
+            page: RunPage = self._send(ListRuns(dag_id, ("paused",), limit=20))
+            for run, _ in page.runs:
+                if run.id not in held | given_up:
+                    with suppress(Conflict):
+                        self.add(opening, opening.resume(run.run_id, {}))
+
+    # --- triggers, and tidying up --------------------------------------------------------------------------------
+
+    def _watch_triggers(self) -> None:
+        """Have a triggerer run while anything is deferred; start it again if it has died."""
+        waiting = [runner for runner in self.runners if runner.has_deferred]
+        if self.triggerer is not None and self.triggerer.ended and self.triggerer.may_begin_again:
+            self.triggerer.close()
+            self.triggerer = None
+        if waiting and self.triggerer is None:
+            self.triggerer = LocalTriggerer(self.store.url, log_folder(self.store.config, self.store.url))
+        if self.triggerer is not None:
+            self.triggerer.look({runner.row.id: runner.row.file for runner in self.runners})
+
+    def _tidy(self) -> None:
+        """Sweep and prune one batch now and then, while there is nothing better to do."""
+        if time.monotonic() < self.tidy_at or any(runner.changed for runner in self.runners):
+            return
+        self.tidy_at = time.monotonic() + 60.0
+        with suppress(BackendError):
+            swept = self._send(Sweep(self.store.config.state_store.state_cleanup_batch_size or 1000))
+            if self._prune() or swept.more:
+                self.tidy_at = time.monotonic() + LOOK_EVERY
+
+    def _prune(self) -> bool:
+        days = self.settings.keep_runs_days
+        if not days:
+            return False
+        pruned: Pruned = self._send(PruneRuns(self.store.clock() - days * _DAY, 10))
+        for dag_id, run_id in pruned.runs:
+            remove_run_logs(log_folder(self.store.config, self.store.url), dag_id, run_id)
+        return pruned.more
+
+    def _send(self, request: Any) -> Any:
+        return self.store.backend.send(request)
+
+    # --- stopping ----------------------------------------------------------------------------------------------
+
+    def _stop_all(self, wake: int) -> None:
+        """Have every worker give its attempt back, and leave no process behind."""
+        for runner in list(self.runners):
+            self._end(runner, "paused")
+        while self.closing:
+            _drain(wake, 0.1)
+            self._close()
+        if self.triggerer is not None:
+            self.triggerer.close()
+
+
+def _iso(micros: int) -> str:
+    from ..values import moment
+
+    return moment(micros).isoformat()
+
+
+def _drain(wake: int, seconds: float) -> None:
+    ready, _, _ = select.select([wake], [], [], seconds)
+    if ready:
+        with suppress(BlockingIOError):
+            os.read(wake, 4096)
+
+
+@contextmanager
+def _signals(session: Session) -> Iterator[int]:
+    """Make SIGINT, SIGTERM and SIGHUP a pause (a second one: at once), and give a pipe that wakes a wait."""
+    wake, write = os.pipe()
+    for end in (wake, write):
+        os.set_blocking(end, False)
+
+    def stop(number: int, frame: Any) -> None:
+        session.hurry = session.stopping is not None
+        session.stopping = signal.Signals(number).name
+
+    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # less what nohup or a shell has had ignored
+    before = {name: signal.signal(name, stop) for name in wanted if signal.getsignal(name) != signal.SIG_IGN}
+    before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
+    previous = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    try:
+        yield wake
+    finally:
+        signal.set_wakeup_fd(previous)
+        for name, handler in before.items():
+            signal.signal(name, handler)
+        os.close(wake)
+        os.close(write)

@@ -1,0 +1,142 @@
+"""What triggers log and print goes to their task's `trigger.log`, and one that holds the event loop up is told on.
+
+Triggers share a process, so the file is that of the context the code runs in: an asyncio task hands it on to
+the tasks and threads it starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import Any, TextIO
+
+from ..values import TaskScope
+from .logs import log_path
+
+__all__ = ["Watchdog", "divert_output", "trigger_log", "use_log", "write_log"]
+
+#: Seconds between signs of life of the event loop …
+BEAT = 0.25
+#: … and how long none may come before that is told.
+LATE = 0.5
+
+_log: ContextVar[str | None] = ContextVar("outlast_trigger_log", default=None)
+
+
+def trigger_log(folder: str, scope: TaskScope) -> str:
+    """Return the file for what the triggers of a task instance log: beside the logs of its attempts."""
+    return os.path.join(os.path.dirname(log_path(folder, scope, 1)), "trigger.log")
+
+
+def use_log(path: str) -> None:
+    """Have what is logged and printed from here on, in this context, go to a file."""
+    _log.set(path)
+
+
+def write_log(path: str | None, text: str) -> None:
+    """Append text to a file, which may have been removed; None is the triggerer's own."""
+    if path is None:
+        sys.__stderr__.write(text)  # type: ignore[union-attr]
+        sys.__stderr__.flush()  # type: ignore[union-attr]
+        return
+    with suppress(OSError):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+
+
+def divert_output() -> None:
+    """Send logging, standard output and standard error to the file of the context they are used in."""
+    handler = _Handler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.root.addHandler(handler)
+    logging.root.setLevel(logging.INFO)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    sys.stdout, sys.stderr = _Stream(sys.stdout), _Stream(sys.stderr)
+
+
+class _Handler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            write_log(_log.get(), self.format(record) + "\n")
+        except Exception:
+            self.handleError(record)
+
+
+class _Stream:
+    """Standard output or error, for those who write text to it; the rest of it is the real one's."""
+
+    def __init__(self, real: TextIO) -> None:
+        self._real = real
+
+    def write(self, text: str) -> int:
+        write_log(_log.get(), text)
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        self.write("".join(lines))
+
+    def flush(self) -> None:
+        self._real.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+class Watchdog(threading.Thread):
+    """Notices that the event loop stands still, and says in the log of the trigger that holds it where that is."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, logs: dict[asyncio.Task[Any], str]) -> None:
+        super().__init__(name="outlast-watchdog", daemon=True)
+        self.loop, self.logs = loop, logs
+        self.thread_id = threading.get_ident()
+        self.beat_at = time.monotonic()
+        self.paths: list[str | None] = []
+        self._beat()
+
+    def _beat(self) -> None:
+        self.beat_at = time.monotonic()
+        self.loop.call_later(BEAT, self._beat)
+
+    def run(self) -> None:
+        looked_at = time.monotonic()
+        while True:
+            time.sleep(BEAT)
+            now = time.monotonic()
+            slept, looked_at = now - looked_at, now
+            if slept < 2 * BEAT:  # else the whole process stood still, which is nobody's fault
+                self._look(now)
+
+    def _look(self, now: float) -> None:
+        late = now - self.beat_at
+        if late >= LATE and not self.paths:
+            task, place = self._current()
+            path = None if task is None else self.logs.get(task)
+            who = "this trigger" if path else "something" if task is None else "a task that a trigger has started"
+            self.since, self.paths = self.beat_at, [path, None] if path else [None]
+            self._say(
+                f"{who} holds up the event loop that all triggers share; use await instead of waiting, at {place}"
+            )
+        elif late < LATE and self.paths:
+            self._say(f"the event loop goes on after {now - late - self.since:.1f} s")
+            self.paths = []
+
+    def _current(self) -> tuple[asyncio.Task[Any] | None, str]:
+        """Return the asyncio task that runs, and the line it is at."""
+        frame = sys._current_frames().get(self.thread_id)
+        place = "an unknown place" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        try:
+            return asyncio.current_task(self.loop), place
+        except RuntimeError:
+            return None, place
+
+    def _say(self, text: str) -> None:
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+        for path in self.paths:
+            write_log(path, f"{stamp} WARNING outlast: {text}\n")

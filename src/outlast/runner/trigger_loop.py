@@ -1,0 +1,248 @@
+"""The event loop of a triggerer: what is deferred in the store runs here, and what fires is told to the store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, BinaryIO
+
+import msgspec
+
+from ..dags.triggers import BaseTrigger, made_arguments, trigger_class
+from ..errors import BackendError
+from ..run_requests import DeferredRow, DeferredRows, Fire, ListDeferred
+from ..store import Store, connect
+from .trigger_logs import Watchdog, divert_output, trigger_log, use_log, write_log
+from .trigger_run import run_for_good, run_once
+from .triggerer import TriggererJob
+
+__all__ = ["TriggerLoop", "run_triggers"]
+
+#: Seconds between looks at the store.
+LOOK_EVERY = 1.0
+#: Seconds triggers have for tidying up when this process ends.
+GRACE = 1.0
+#: Events told to the store at a time; those who write to it take turns anyway.
+AT_ONCE = 4
+#: Threads for the store, and for what triggers do in threads.
+THREADS = 32
+
+Key = tuple[int, int]
+
+
+def run_triggers(job: TriggererJob, commands: BinaryIO) -> int:
+    """Run triggers until there are no more commands. Ends the process: a trigger may not let itself be ended."""
+    divert_output()
+    with connect(job.url) as store:
+        asyncio.run(_live(store, job, commands))
+    return 0
+
+
+async def _live(store: Store, job: TriggererJob, commands: BinaryIO) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(THREADS, "outlast"))
+    triggers = TriggerLoop(store, job.logs)
+    threading.Thread(target=_obey, args=(commands, loop, triggers), name="outlast-commands", daemon=True).start()
+    Watchdog(loop, triggers.logs_of).start()
+    await triggers.watch_store()
+    await triggers.end()
+    _exit()
+
+
+def _obey(commands: BinaryIO, loop: asyncio.AbstractEventLoop, triggers: TriggerLoop) -> None:
+    """Pass commands on; the end of them is the end, whatever holds up the event loop."""
+    for line in commands:
+        runs = None if line == b"look\n" else msgspec.json.decode(line, type=dict[int, str])
+        loop.call_soon_threadsafe(triggers.look_at, runs)
+    triggers.stopping = True
+    loop.call_soon_threadsafe(triggers.look_at, None)
+    time.sleep(2 * GRACE)
+    _exit()
+
+
+def _exit() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+class _Live(msgspec.Struct):
+    """A deferred task instance whose trigger runs here."""
+
+    row: DeferredRow
+    task: asyncio.Task[None]
+
+
+class TriggerLoop:
+    """Runs one trigger for each deferred task instance of some runs."""
+
+    def __init__(self, store: Store, logs: str) -> None:
+        self.store, self.logs = store, logs
+        self.runs: dict[int, str] = {}
+        self.live: dict[Key, _Live] = {}
+        self.leaving: set[asyncio.Task[None]] = set()
+        self.logs_of: dict[asyncio.Task[Any], str] = {}
+        self.classes: dict[tuple[str, str, int], asyncio.Task[type[BaseTrigger]]] = {}
+        self.stopping = False
+        self.looks = 0
+        self.fired: dict[Key, int] = {}
+        self.trouble = ""
+        self._wake = asyncio.Event()
+        self._turns = asyncio.Semaphore(AT_ONCE)
+
+    # --- what to run -----------------------------------------------------------------------------------------
+
+    def look_at(self, runs: dict[int, str] | None) -> None:
+        """Look now; at these runs from now on, given by id with their DAG files."""
+        if runs is not None:
+            self.runs = runs
+        self._wake.set()
+
+    async def watch_store(self) -> None:
+        """Run what is deferred, until there is nobody to do it for."""
+        while not self.stopping:
+            self._wake.clear()
+            try:
+                await self._look()
+                self._say("")
+            except BackendError as error:  # what runs goes on
+                self._say(f"cannot look for deferred tasks: {error}")
+            if not self.stopping:
+                await self._rest()
+
+    async def _rest(self) -> None:
+        try:
+            async with asyncio.timeout(LOOK_EVERY):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    async def _look(self) -> None:
+        self.looks += 1
+        runs, found = self.runs, dict[Key, tuple[DeferredRow, str]]()
+        for run, file in runs.items():
+            reply: DeferredRows = await self.store.backend.asend(ListDeferred((run,)))
+            found.update({(row.scope_id, row.attempt): (row, file) for row in reply.rows})
+        if self.runs is runs:
+            self._obey(found)
+
+    def _obey(self, found: dict[Key, tuple[DeferredRow, str]]) -> None:
+        """Start what is new among the deferred, and end what waits no more.
+
+        What fired while the store was being asked may be in its answer all the same, and is left alone.
+        """
+        for key in self.live.keys() - found.keys():
+            self._stop(key)
+        for key, (row, file) in found.items():
+            live = self.live.get(key)
+            if live is not None and live.row != row:
+                self._stop(key)
+                live = None
+            if live is None and self.fired.get(key, 0) < self.looks:
+                self._start(key, row, file)
+        self.fired = {key: look for key, look in self.fired.items() if look >= self.looks}
+
+    def _start(self, key: Key, row: DeferredRow, file: str) -> None:
+        log = trigger_log(self.logs, row.scope)
+        task = self._spawn(run_once(partial(self._make, row, file), partial(self._fire, key, row)), str(row.scope), log)
+        self.live[key] = _Live(row, task)
+        task.add_done_callback(lambda task: self._forget(key, task))
+
+    def _spawn(self, work: Any, name: str, log: str) -> asyncio.Task[None]:
+        async def logged() -> None:
+            use_log(log)
+            await work
+
+        task = asyncio.create_task(logged(), name=name)
+        self.logs_of[task] = log
+        self.leaving.add(task)
+        task.add_done_callback(self._over)
+        return task
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self.leaving.discard(task)
+        log = self.logs_of.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            write_log(log, f"outlast: {error!r}\n")
+
+    def _stop(self, key: Key) -> None:
+        self.live.pop(key).task.cancel()
+
+    def _forget(self, key: Key, task: asyncio.Task[None]) -> None:
+        if (live := self.live.get(key)) is not None and live.task is task:
+            del self.live[key]
+
+    # --- a trigger ---------------------------------------------------------------------------------------------
+
+    async def _make(self, row: DeferredRow, file: str) -> BaseTrigger:
+        kind = await self.class_of(row.deferral.trigger_path, file)
+        return kind(**made_arguments(row.deferral.trigger_kwargs))
+
+    async def class_of(self, path: str, file: str) -> type[BaseTrigger]:
+        """Find a trigger's class, in a thread because that may import much; again once the file has changed."""
+        try:
+            key = (path, file, os.stat(file).st_mtime_ns)
+        except OSError:
+            key = (path, file, 0)
+        if key not in self.classes or _failed(self.classes[key]):
+            self.classes[key] = asyncio.create_task(asyncio.to_thread(trigger_class, path, file))
+        return await asyncio.shield(self.classes[key])
+
+    async def _fire(self, key: Key, row: DeferredRow, text: str) -> None:
+        """Tell the store what came of a trigger, as long as it takes."""
+        pause = 0.1
+        while not self.stopping:
+            try:
+                async with self._turns:
+                    if not self.stopping:
+                        await self.store.backend.asend(Fire(row.scope_id, row.attempt, text))
+                break
+            except BackendError:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 10.0)
+        self.fired[key] = self.looks
+        live = self.live.get(key)
+        if live is not None and live.task is asyncio.current_task():
+            del self.live[key]  # or the next look would cancel its tidying up
+
+    def watch(
+        self,
+        name: str,
+        make: Callable[[], Awaitable[BaseTrigger]],
+        callback: Callable[[Any], Awaitable[None]],
+        log: str | None = None,
+    ) -> asyncio.Task[None]:
+        """Run a trigger that belongs to no task, for good or until the returned task is cancelled.
+
+        The payload of each of its events goes to `callback`. One that ends or raises is made and run again after a
+        pause. `log` is the file for what it logs, by default `NAME.log` in the folder of the logs.
+        """
+        path = log or os.path.join(self.logs, f"{name}.log")
+        return self._spawn(run_for_good(make, callback), name, path)
+
+    # --- the end -----------------------------------------------------------------------------------------------
+
+    async def end(self) -> None:
+        """Cancel everything, and give it a moment to tidy up."""
+        tasks = list(self.leaving)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=GRACE)
+
+    def _say(self, trouble: str) -> None:
+        """Log trouble once, and when it is over."""
+        if trouble != self.trouble:
+            stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+            write_log(None, f"{stamp} outlast: {trouble or 'deferred tasks can be looked for again'}\n")
+        self.trouble = trouble
+
+
+def _failed(task: asyncio.Task[Any]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)

@@ -1,0 +1,120 @@
+"""The process that runs the triggers of deferred tasks: started by a runner, told where to look, and ended with it.
+
+Run as `python -m outlast.runner.triggerer` with a `TriggererJob` as the first line of standard input. Each later
+line is either `look`, or a JSON object of the runs to look at (their ids) with their DAG files. The end of
+standard input ends it at once; what it ran is run again, from what the store has of it, by the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+import msgspec
+
+__all__ = ["LocalTriggerer", "TriggererJob", "main"]
+
+#: Seconds it has to end by itself.
+GRACE = 3.0
+#: Seconds after which one that has ended may be started again.
+AGAIN_AFTER = 1.0
+
+
+class TriggererJob(msgspec.Struct, frozen=True):
+    """Everything a triggerer needs to know before it is told of runs: the store, and the folder of the logs."""
+
+    url: str
+    logs: str
+
+
+class LocalTriggerer:
+    """A triggerer on this host, in a session of its own so that Ctrl-C reaches only the runner.
+
+    It lives as long as its standard input is open, so not longer than the runner. What it says of itself is in
+    `triggerer.log` in the folder of the logs.
+    """
+
+    def __init__(self, url: str, logs: str) -> None:
+        os.makedirs(logs, exist_ok=True)
+        self.began = time.monotonic()
+        self.told: dict[int, str] = {}
+        self._unsent = msgspec.json.encode(TriggererJob(url, logs)) + b"\n"
+        with open(os.path.join(logs, "triggerer.log"), "ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "outlast.runner.triggerer"],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                bufsize=0,
+            )
+        assert self.process.stdin is not None
+        os.set_blocking(self.process.stdin.fileno(), False)
+        self._send(b"")
+
+    @property
+    def ended(self) -> bool:
+        """Say whether the process has exited."""
+        return self.process.poll() is not None
+
+    @property
+    def may_begin_again(self) -> bool:
+        """Say whether another may take its place: one that cannot start is not started ever so often."""
+        return time.monotonic() - self.began > AGAIN_AFTER
+
+    def look(self, runs: Mapping[int, str], *, now: bool = False) -> None:
+        """Name the runs (their ids) to look at, with their DAG files; `now`: something of theirs has changed.
+
+        It looks every second by itself, so that calling this often without `now` costs nothing.
+        """
+        if dict(runs) != self.told:
+            self.told = dict(runs)
+            self._send(msgspec.json.encode(self.told) + b"\n")
+        elif now:
+            self._send(b"look\n")
+
+    def _send(self, data: bytes) -> None:
+        """Write as much as the pipe takes, and keep the rest for the next time: a stopped process holds nobody up."""
+        if data == b"look\n" and self._unsent:
+            data = b""
+        self._unsent += data
+        with suppress(BlockingIOError, BrokenPipeError, ValueError):
+            assert self.process.stdin is not None
+            while self._unsent:
+                written = self.process.stdin.write(self._unsent)
+                if written is None:
+                    return
+                self._unsent = self._unsent[written:]
+
+    def close(self) -> None:
+        """End it, and wait until it has ended."""
+        with suppress(OSError, ValueError):
+            assert self.process.stdin is not None
+            self.process.stdin.close()
+        try:
+            self.process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, 9)
+            self.process.wait()
+
+
+def main() -> int:
+    """Run triggers until standard input ends."""
+    import signal
+
+    from .trigger_loop import run_triggers
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):
+        return 0
+    return run_triggers(msgspec.json.decode(line, type=TriggererJob), sys.stdin.buffer)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
