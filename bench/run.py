@@ -24,6 +24,7 @@ import calls
 import million
 import processes
 import startup
+import waiting
 from measure import Line, Setting
 
 FIGURES: dict[str, Callable[[Setting], list[Line]]] = {
@@ -34,6 +35,7 @@ FIGURES: dict[str, Callable[[Setting], list[Line]]] = {
     "sweep": processes.sweeping,
     "size": million.size,
     "start": startup.starting,
+    "wait": waiting.waiting,
 }
 
 _WIDTH = 62

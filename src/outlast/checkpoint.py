@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import codec
-from .errors import Conflict, InvalidValue
+from .errors import Conflict, InvalidValue, StaleAttempt
 from .plans import Plan, arun, run
 from .values import JsonValue, check_key
 
@@ -66,7 +66,8 @@ class Checkpoint(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         if not isinstance(self.items, Iterable):
-            raise TypeError(f"{type(self.items).__name__} is not iterable with `for`; use `async for`")
+            hint = "use `async for`" if isinstance(self.items, AsyncIterable) else "give checkpoint a list"
+            raise TypeError(f"{type(self.items).__name__} is not iterable with `for`; {hint}")
         backend = self.state.backend
         run(self._start(), backend)
         try:
@@ -75,6 +76,9 @@ class Checkpoint(Generic[T]):
                     continue
                 yield item
                 run(self._done(item), backend)
+        except StaleAttempt:
+            self.unrecorded, self.told = 0, self.fresh  # there is nothing more to say for this attempt
+            raise
         finally:
             run(self._end(), backend)
         self.marks.check_end()
@@ -122,15 +126,15 @@ class Checkpoint(Generic[T]):
 
 
 class _Positions:
-    """Marks by position: how many items are done, and a digest of the last of them."""
+    """Marks by position: how many items are done, and a digest of all of them in their order."""
 
     def __init__(self, key: str) -> None:
         self.key, self.count, self.digest = key, 0, ""
-        self.place = 0
+        self.place, self.so_far = 0, ""
 
     def load(self, state: TaskState) -> Plan[None]:
         stored = yield from state._get(self.key)
-        self.place = 0
+        self.place, self.so_far = 0, ""
         if stored is not None:
             try:
                 self.count, self.digest = int(stored["done"]), str(stored["digest"])
@@ -140,16 +144,16 @@ class _Positions:
                 ) from None
 
     def is_done(self, item: Any) -> bool:
-        self.place += 1
-        if self.place == self.count and self.digest and _digest(item) != self.digest:
+        self.place, self.so_far = self.place + 1, _digest(self.so_far, item)
+        if self.place == self.count and self.so_far != self.digest:
             raise Conflict(
-                f"item {self.place} is not the one that was done last time: the list has changed before it; "
+                f"the first {self.count} items are not those that were done last time: the list has changed; "
                 f"delete {self.key!r} to begin again, or give checkpoint an id= so that order does not matter"
             )
         return self.place <= self.count
 
     def add(self, item: Any) -> None:
-        self.count, self.digest = self.place, _digest(item)
+        self.count, self.digest = self.place, self.so_far
 
     def changed(self) -> dict[str, JsonValue]:
         return {self.key: {"done": self.count, "digest": self.digest}}
@@ -213,16 +217,14 @@ class _Ids:
         return id
 
 
-def _digest(item: Any) -> str:
-    """Return a short digest of an item, "" where it has no stable text."""
+def _digest(before: str, item: Any) -> str:
+    """Return a short digest of the items so far; of one that has no stable text only its type counts."""
     try:
         text = codec.dump(item, allow_none=True)
     except InvalidValue:
         shown = repr(item)
-        if " at 0x" in shown:
-            return ""
-        text = shown.encode("utf-8", "backslashreplace")
-    return hashlib.blake2b(text, digest_size=8).hexdigest()
+        text = (type(item).__name__ if " at 0x" in shown else shown).encode("utf-8", "backslashreplace")
+    return hashlib.blake2b(before.encode() + text, digest_size=8).hexdigest()
 
 
 async def _either(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:

@@ -86,6 +86,14 @@ async def _aanswer(request: Any, backend: Answers) -> Any:
     return await backend.asend(request)
 
 
+def _as_called(verb: Callable[..., Any]) -> None:
+    """Let errors and `help()` speak of a verb as people call it, not of the plan it is made from."""
+    verb.__qualname__ = verb.__qualname__.replace("._", ".")
+    returned = verb.__annotations__.get("return")
+    if isinstance(returned, str):
+        verb.__annotations__["return"] = returned.removeprefix("Plan[").removesuffix("]")
+
+
 def blocking(verb: Callable[Concatenate[S, P], Plan[T]]) -> Callable[Concatenate[S, P], T]:
     """Make the blocking twin of a verb from its plan."""
 
@@ -93,7 +101,8 @@ def blocking(verb: Callable[Concatenate[S, P], Plan[T]]) -> Callable[Concatenate
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return run(verb(self, *args, **kwargs), self.backend)
 
-    call.__name__ = call.__qualname__ = verb.__name__.lstrip("_")
+    _as_called(verb)
+    call.__name__, call.__qualname__ = verb.__name__.lstrip("_"), verb.__qualname__
     return call
 
 
@@ -104,5 +113,7 @@ def awaiting(verb: Callable[Concatenate[S, P], Plan[T]]) -> Callable[Concatenate
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await arun(verb(self, *args, **kwargs), self.backend)
 
-    call.__name__ = call.__qualname__ = "a" + verb.__name__.lstrip("_")
+    _as_called(verb)
+    call.__name__ = "a" + verb.__name__.lstrip("_")
+    call.__qualname__ = verb.__qualname__.rpartition(".")[0] + "." + call.__name__
     return call

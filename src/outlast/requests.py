@@ -7,7 +7,7 @@ text; times are microseconds since the epoch. What the runner asks is in `run_re
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -257,6 +257,25 @@ class Swept(msgspec.Struct, frozen=True, tag="swept"):
     after: tuple[int, str] | None = None
 
 
+class MergeAssets(msgspec.Struct, frozen=True, tag="merge_assets"):
+    """Make one asset of two, known by a name and by a URI; NotFound if there is neither.
+
+    Where both have a key with different values, `prefer` says whose stays; without it that is a Conflict.
+    """
+
+    name: str
+    uri: str
+    writer: Writer
+    prefer: Literal["name", "uri"] | None = None
+
+
+class Merged(msgspec.Struct, frozen=True, tag="merged"):
+    """The keys that came from the URI's asset, and those of which one of two values gave way."""
+
+    moved: tuple[str, ...]
+    dropped: tuple[str, ...]
+
+
 class Inspect(msgspec.Struct, frozen=True, tag="inspect"):
     """Ask a backend about itself; `deep` also checks the integrity of what is stored (may take long)."""
 
@@ -276,5 +295,5 @@ class Pause(msgspec.Struct, frozen=True):
     seconds: float
 
 
-Request: TypeAlias = Open | Read | Commit | History | Changes | Find | ListScopes | Sweep | Inspect
-Reply: TypeAlias = Opened | Found | Receipt | Versions | Changed | FindPage | ScopePage | Swept | Inspected
+Request: TypeAlias = Open | Read | Commit | History | Changes | Find | ListScopes | Sweep | MergeAssets | Inspect
+Reply: TypeAlias = Opened | Found | Receipt | Versions | Changed | FindPage | ScopePage | Swept | Merged | Inspected

@@ -96,7 +96,7 @@ class Runs:
         force: bool = False,
         dry_run: bool = False,
     ) -> Plan[Touched]:
-        """Have task instances run again, keeping their state unless `discard` (None: as each task says, else the setting).
+        """Have task instances run again, keeping their state unless `discard` (None: as tasks and settings say).
 
         `tasks` are task ids (every index of a mapped one) or (task id, map index). Conflict while an index of a
         mapped task runs that was not named, unless `force`; NotFound for a task instance the run does not have.

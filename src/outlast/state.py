@@ -240,7 +240,7 @@ class State:
 
     # --- beyond one call ---------------------------------------------------------------------------------------
 
-    def watch(self, cursor: Cursor | None = None, *, timeout: float | None = None, poll: float = 0.1) -> Watch:
+    def watch(self, cursor: Cursor | str | None = None, *, timeout: float | None = None, poll: float = 0.1) -> Watch:
         """Iterate (`for` or `async for`) over what changes, from a cursor on; see `outlast.watch.Watch`."""
         from .watch import Watch
 

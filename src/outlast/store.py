@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from . import config as configuration
 from .backends import Backend, open_backend
 from .config import Config
+from .errors import ConfigError
 from .plans import Plan, awaiting, blocking
 from .requests import LIBRARY, Fence, FoundRow, Inspect, Inspected, ListScopes, Open, Opened, ScopePage, Sweep, Swept
 from .state import AssetState, TaskState
@@ -21,6 +22,7 @@ from .values import (
     Writer,
     asset_scope,
     checked_scope,
+    item_scope,
     parse_task,
     system_clock,
     task_scope,
@@ -49,6 +51,8 @@ def connect(
     ...     state.set("page", 41)
     """
     settings = configuration.load() if config is None else config
+    if url is not None and not os.fspath(url):
+        raise ConfigError("the store's URL is empty; leave it out to use the configured one, or name a file")
     resolved, origin = configuration.resolve_url(None if url is None else os.fspath(url), settings)
     if origin == configuration.DEFAULT_ORIGIN:
         with suppress(OSError):  # the backend says what is wrong with a folder that cannot be made
@@ -75,16 +79,19 @@ class Store:
         run_id: str | None = None,
         task_id: str | None = None,
         map_index: int = -1,
+        item: str | None = None,
         attempt: int | Literal["new"] | None = None,
         writer: Writer | None = None,
     ) -> Plan[TaskState]:
         """Return the state of one task instance, by ids or by one word: `store.task("nightly/2026-11-29/ingest")`.
 
+        `map_index` is the position of an item of a mapped task, whatever item is there now. `item` is the item's
+        key where the task has a `map_key`, wherever it is now, also when it is in the list no more.
         `attempt=None` is unfenced, for people and tools. `attempt="new"` opens the next attempt, `attempt=N`
         that one (StaleAttempt if a newer one has begun); every older attempt is from then on refused. Raises
         InvalidKey for a bad id. `writer` says who is recorded as writing where no attempt is.
         """
-        scope = _scope(address, dag_id, run_id, task_id, map_index)
+        scope = _scope(address, dag_id, run_id, task_id, map_index, item)
         if attempt is None:
             return TaskState(self.backend, scope, self.config, self.clock, writer or LIBRARY)
         opened: Opened = yield Open(scope, _number(attempt))
@@ -208,18 +215,25 @@ class Store:
 
 
 def _scope(
-    address: str | TaskScope | None, dag_id: str | None, run_id: str | None, task_id: str | None, map_index: int
+    address: str | TaskScope | None,
+    dag_id: str | None,
+    run_id: str | None,
+    task_id: str | None,
+    map_index: int,
+    item: str | None,
 ) -> TaskScope:
     match address:
         case None:
-            return task_scope(dag_id, run_id, task_id, map_index)
+            return item_scope(task_scope(dag_id, run_id, task_id, map_index), item)
         case TaskScope():
-            if (dag_id, run_id, task_id, map_index) == (None, None, None, -1):
+            if (dag_id, run_id, task_id, map_index, item) == (None, None, None, -1, None):
                 return checked_scope(address)
     if dag_id is not None or run_id is not None or task_id is not None or not isinstance(address, str):
         raise TypeError("give one address, or dag_id, run_id and task_id, not both")
     scope = parse_task(address)
-    return scope if map_index == -1 else task_scope(scope.dag_id, scope.run_id, scope.task_id, map_index)
+    if map_index != -1:
+        scope = task_scope(scope.dag_id, scope.run_id, scope.task_id, map_index)
+    return item_scope(scope, item)
 
 
 def _number(attempt: int | str) -> int | None:

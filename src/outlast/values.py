@@ -40,6 +40,7 @@ __all__ = [
     "check_key",
     "check_prefix",
     "checked_scope",
+    "item_scope",
     "moment",
     "parse_task",
     "system_clock",
@@ -290,6 +291,15 @@ def checked_scope(scope: TaskScope) -> TaskScope:
     if scope.item is None:
         return plain
     return TaskScope(plain.dag_id, plain.run_id, plain.task_id, plain.map_index, _text(scope.item, "item", 512))
+
+
+def item_scope(scope: TaskScope, item: str | None) -> TaskScope:
+    """Return the scope of an item of a mapped task, by its key; InvalidKey when it has a position as well."""
+    if item is None:
+        return scope
+    if scope.map_index >= 0:
+        raise InvalidKey(f"{scope} says where an item is now, {item!r} which one it is; give one of the two")
+    return checked_scope(TaskScope(scope.dag_id, scope.run_id, scope.task_id, -1, item))
 
 
 def asset_scope(name: object = None, uri: object = None) -> AssetScope:

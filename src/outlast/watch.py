@@ -28,8 +28,9 @@ class Watch:
     iteration after so many seconds without a change; `poll` is how often the store is asked, in seconds.
     """
 
-    def __init__(self, state: State, cursor: Cursor | None, timeout: float | None, poll: float) -> None:
-        self.state, self.cursor, self.timeout, self.poll = state, cursor, timeout, poll
+    def __init__(self, state: State, cursor: Cursor | str | None, timeout: float | None, poll: float) -> None:
+        self.cursor = Cursor.parse(cursor) if isinstance(cursor, str) else cursor
+        self.state, self.timeout, self.poll = state, timeout, poll
 
     def __iter__(self) -> Iterator[Change | Reset]:
         while (events := run(self._next(), self.state.backend)) is not None:

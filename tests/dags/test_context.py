@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from outlast import DagError, InvalidKey, InvalidValue
+from outlast.dags.assets import Asset
 from outlast.dags.context import CONTEXT_KEYS, DagRun, TaskInstance, build_context, get_current_context, resolve
 from outlast.dags.graph import DAG
 from outlast.dags.operators import BaseOperator, task
@@ -35,13 +36,13 @@ def kept(ti: TaskInstance, **values: object) -> None:
 
 
 def test_the_keys_of_a_context(attempt, dag: DAG) -> None:
-    context = attempt.context(Step("a", inlets=["x"], outlets=["y"]), map_index=2, try_number=3)
+    context = attempt.context(Step("a", inlets=[Asset("x")], outlets=[Asset("y")]), map_index=2, try_number=3)
     assert set(context) == CONTEXT_KEYS - {"asset_state_store"}
     ti = context["ti"]
     assert (ti.dag_id, ti.run_id, ti.task_id, ti.map_index, ti.try_number) == ("d", "r", "a", 2, 3)
     assert (ti.task, ti.dag_run, context["task_instance"]) == (context["task"], context["dag_run"], ti)
     assert (context["dag"], context["run_id"], context["task_instance_key_str"]) == (dag, "r", "d__a__20261129")
-    assert (context["inlets"], context["outlets"]) == (("x",), ("y",))
+    assert (context["inlets"], context["outlets"]) == ((Asset("x"),), (Asset("y"),))
 
 
 @pytest.mark.parametrize(("map_index", "shown"), [(-1, "d/r/a"), (0, "d/r/a/0"), (2, "d/r/a/2")])

@@ -77,7 +77,7 @@ def test_a_trigger_rule_may_be_an_enum_of_text_and_is_kept_as_text(rule: str) ->
             {"trigger_rule": "one_success"},
             "trigger_rule is 'one_success'; use one of all_success, all_done, none_failed",
         ),
-        ({"inlets": "orders"}, "inlets is 'orders'; write a list: inlets=['orders']"),
+        ({"inlets": "orders"}, "inlets has the text 'orders'; write inlets=[Asset('orders')]"),
     ],
 )
 def test_a_wrong_argument_of_a_task_is_refused_with_the_remedy(arguments: dict, complaint: str) -> None:

@@ -143,5 +143,5 @@ def test_a_run_removed_while_it_runs_ends(ground: Ground) -> None:
     ground.appears("child")
     assert ground.command("runs", "rm", "d/r", "--yes", "--force").status == 0
     told = program.ends()
-    assert (told.status, "there is no run d/r" in told.err) == (4, True)
+    assert (told.status, "run d/r was removed while it ran" in told.err) == (3, True)
     assert ground.left_soon() == []

@@ -41,24 +41,20 @@ class Backend(ABC):
         """Release connections and files; safe to call twice."""
 
 
-_SCHEMES = {
-    "sqlite": "outlast.backends.sqlite:SQLiteBackend",
-    "postgresql": "outlast.backends.postgres:PostgresBackend",
-    "postgres": "outlast.backends.postgres:PostgresBackend",
-    "postgresql+psycopg2": "outlast.backends.postgres:PostgresBackend",
-    "http": "outlast.backends.http:HttpBackend",
-    "https": "outlast.backends.http:HttpBackend",
-    "unix": "outlast.backends.http:HttpBackend",
-}
+_SCHEMES = {"sqlite": "outlast.backends.sqlite:SQLiteBackend"}
 
 
 def open_backend(url: str, config: Config, clock: Clock) -> Backend:
     """Open the backend a URL names, or the one `[state_store] backend` does; a bare path is a SQLite file."""
     dotted = config.state_store.backend or _SCHEMES.get(_scheme(url))
     if dotted is None:
+        scheme = _scheme(url)
         raise ConfigError(
-            f"{url!r} is not a store URL; use a path, sqlite:///PATH, or one of {', '.join(sorted(_SCHEMES))}"
+            f"{url!r} is not a store URL of this version of outlast, which knows none that begin with {scheme}:; "
+            "use a path, or sqlite:///PATH"
         )
+    if url[:9].lower() == "sqlite://" and url[9:10] not in ("", "/"):
+        raise ConfigError(f"{url!r} has two slashes, which begin a host's name; write sqlite:///{url[9:]} for a path")
     return _load(dotted)(url, config, clock)
 
 
@@ -83,8 +79,6 @@ def _load(dotted: str) -> type[Backend]:
     try:
         found = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
-        if error.name and error.name.startswith("outlast.backends"):
-            raise ConfigError(f"this version of outlast has no {module.rpartition('.')[2]} backend") from None
         raise ConfigError(f"cannot import the backend {dotted!r}: {error}") from error
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"cannot import the backend {dotted!r}: {error}") from error

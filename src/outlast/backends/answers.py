@@ -10,6 +10,7 @@ from .attempts import AttemptsSQL
 from .events import EventsSQL
 from .execute import Execute
 from .lists import ListsSQL
+from .merging import MergingSQL
 from .people import PeopleSQL
 from .runs import RunsSQL
 from .sql import StateSQL
@@ -36,6 +37,7 @@ READS: Final[dict[type, tuple[str, str]]] = {
 WRITES: Final[dict[type, tuple[str, str]]] = {
     requests.Open: ("state", "open"),
     requests.Commit: ("state", "commit"),
+    requests.MergeAssets: ("merging", "merge"),
     run_requests.StartRun: ("runs", "start"),
     run_requests.HoldRun: ("runs", "hold"),
     run_requests.ReleaseRun: ("runs", "release"),
@@ -71,6 +73,7 @@ class Answers:
         parts = {
             "state": self.state,
             "lists": ListsSQL(self.state),
+            "merging": MergingSQL(self.state),
             "runs": runs,
             "attempts": AttemptsSQL(runs, events),
             "expansion": people.expansion,

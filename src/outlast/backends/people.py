@@ -142,7 +142,8 @@ class PeopleSQL:
 
     def _end_as(self, task: TaskRow, state: str, now: int) -> None:
         self.execute(
-            "update task set state = ?, due_at = null, ended_at = ? where scope_id = ?", (state, now, task.scope_id)
+            "update task set state = ?, due_at = null, ended_at = ?, error = null where scope_id = ?",
+            (state, now, task.scope_id),
         )
 
     def _free_below(self, run: RunRow, task: TaskRow) -> int:

@@ -6,6 +6,7 @@ digest (missing ones inserted in that order), then entries by name.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -126,8 +127,9 @@ class StateSQL:
         )
         if len(rows) > 1:
             raise InvalidKey(
-                f"asset name {scope.name!r} and URI {scope.uri!r} have been used for two different assets; "
-                "address one of them by its name alone"
+                f"asset name {scope.name!r} and URI {scope.uri!r} have been used as two assets; "
+                f"if they are one, make them one: outlast assets merge {shlex.quote(scope.name or '')} "
+                f"{shlex.quote(scope.uri or '')}; else address one of them by its name alone"
             )
         if rows:
             _refuse_other_asset(scope, *rows[0][5:])

@@ -44,6 +44,13 @@ def prepare(path: str | None) -> None:
         raise ConfigError(f"the folder {folder} does not exist; create it, or name another path for the store")
     if os.path.isdir(path):
         raise ConfigError(f"{path} is a folder; name a file, for instance {os.path.join(path, 'outlast.db')}")
+    if os.path.exists(path) and not os.access(path, os.W_OK):
+        raise ConfigError(f"cannot open {path} for writing; check its owner and its mode, or copy it to read the copy")
+    if not os.access(folder, os.W_OK):
+        raise ConfigError(
+            f"the folder {folder} cannot be written to, and a store needs files beside its own ({path}.lock, …); "
+            "check its owner and its mode, or copy the store to read the copy"
+        )
     kind = _file_system(folder)
     if kind in _NETWORK:
         raise ConfigError(
@@ -195,7 +202,10 @@ def explain(
     """Return a SQLite error as one that says what to do."""
     where = path or "the store"
     match error:
-        case apsw.CorruptError() | apsw.NotADBError():
+        case apsw.NotADBError():
+            text = f"{where} is no outlast store, or it is damaged; name another file, or see `outlast doctor`"
+            text += " and restore a backup"
+        case apsw.CorruptError():
             text = f"{where} is damaged ({error}); copy the files away, see `outlast doctor`, restore a backup"
         case apsw.FullError():
             text = f"the disk that holds {where} is full; free some space and try again"

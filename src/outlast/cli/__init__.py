@@ -35,6 +35,7 @@ COMMANDS = {
     "tasks": Home("tasks", "tasks", "Look at the task instances of a run; clear, cancel or mark them."),
     "logs": Home("logs", "logs", "Print what an attempt has written, or follow it."),
     "state": Home("state", "state", "Look at and change what tasks and assets have stored."),
+    "assets": Home("assets", "assets", "Look at assets: their state, who wrote it, and when they were updated."),
     "state-store": Home("state_store", "state_store", "Look after the place where state is kept."),
     "audit": Home("audit", "audit", "Show what people have changed, and when."),
     "doctor": Home("doctor", "doctor", "Say which store is meant, and whether it is well."),

@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from ..errors import OutlastError
 from ..requests import ListScopes, ScopePage
 from ..store import Store
-from ..values import asset_scope, parse_task
+from ..values import Scope, asset_scope, item_scope, parse_task
 from .opening import opened, state_of
 
 __all__ = ["complete_words", "completion"]
@@ -45,7 +45,10 @@ def complete_words(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         with opened(ctx.params.get("url"), create=False) as store:
             if asset is None and uri is None and not given:
                 return [CompletionItem(name) for name in _addresses(store, incomplete)]
-            scope = parse_task(given[0]) if asset is None and uri is None else asset_scope(asset, uri)
+            if asset is None and uri is None:
+                scope: Scope = item_scope(parse_task(given[0]), ctx.params.get("item"))
+            else:
+                scope = asset_scope(asset, uri)
             return [CompletionItem(key) for key in state_of(store, scope).keys(incomplete)[:MOST]]
     except OutlastError:
         return []

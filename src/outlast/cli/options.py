@@ -14,7 +14,7 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from ..errors import OutlastError
-from ..values import NEVER_EXPIRE, Cursor, Scope, asset_scope, parse_task
+from ..values import NEVER_EXPIRE, Cursor, Scope, asset_scope, item_scope, parse_task
 
 __all__ = [
     "Commands",
@@ -128,11 +128,12 @@ def cursor_text(ctx: click.Context, param: click.Parameter, value: str | None) -
 
 
 class Place(msgspec.Struct, frozen=True):
-    """What the options say about where: the store's URL, and an asset where no task is meant."""
+    """What the options say about where: the store's URL, an asset where no task is meant, an item of a mapped task."""
 
     url: str | None
     asset: str | None = None
     asset_uri: str | None = None
+    item: str | None = None
 
     @property
     def of_asset(self) -> bool:
@@ -146,9 +147,11 @@ class Place(msgspec.Struct, frozen=True):
         wanted = names if self.of_asset else ("ADDRESS", *names)
         if len(given) < len(wanted) or (len(given) > len(wanted) and not more):
             raise click.UsageError(_wrong_count(given, wanted, self.of_asset))
+        if self.of_asset and self.item is not None:
+            raise click.UsageError("--item is an item of a mapped task; an asset has none")
         if self.of_asset:
             return asset_scope(self.asset, self.asset_uri), list(given)
-        return parse_task(given[0]), list(given[1:])
+        return item_scope(parse_task(given[0]), self.item), list(given[1:])
 
 
 def _wrong_count(given: Sequence[str], wanted: Sequence[str], of_asset: bool) -> str:
@@ -163,6 +166,9 @@ _STORE = click.option(
     "--store", "url", metavar="URL", help="The store, a file or a URL; by default what `outlast doctor` says."
 )
 _ASSET = click.option("--asset", metavar="NAME", help="Mean the asset of this name instead of a task.")
+_ITEM = click.option(
+    "--item", metavar="KEY", help="Mean the item of this key, by the task's `map_key`, instead of one at an INDEX."
+)
 _ASSET_URI = click.option("--asset-uri", metavar="URI", help="Mean the asset of this URI instead of a task.")
 
 
@@ -177,13 +183,15 @@ def at_place(command: F) -> F:
 
 
 def at_scope(command: F) -> F:
-    """Give a command `--store`, `--asset` and `--asset-uri`, handed to it as a `Place`."""
+    """Give a command `--item`, `--asset`, `--asset-uri` and `--store`, handed to it as a `Place`."""
 
     @functools.wraps(command)
-    def with_place(*args: Any, url: str | None, asset: str | None, asset_uri: str | None, **kwargs: Any) -> Any:
-        return command(*args, place=Place(url, asset, asset_uri), **kwargs)
+    def with_place(
+        *args: Any, url: str | None, asset: str | None, asset_uri: str | None, item: str | None, **kwargs: Any
+    ) -> Any:
+        return command(*args, place=Place(url, asset, asset_uri, item), **kwargs)
 
-    return _ASSET(_ASSET_URI(_STORE(with_place)))  # type: ignore[return-value]
+    return _ITEM(_ASSET(_ASSET_URI(_STORE(with_place))))  # type: ignore[return-value]
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")

@@ -20,7 +20,7 @@ from ..run_requests import ENDED, RunDetail, RunRow, TaskRow
 from ..runner.logs import log_folder, log_path
 from ..store import Store
 from ..values import TaskScope
-from .show import is_secret, note, visible
+from .show import count, is_secret, note, visible
 
 if TYPE_CHECKING:
     from ..dags.graph import DAG
@@ -126,7 +126,12 @@ class _Lines:
         self.failures: list[TaskRow] = []
 
     def see(self, detail: RunDetail, quiet: bool = False) -> None:
-        """Say what has changed since the last look."""
+        """Say what has changed since the last look; at the first, what had ended before is only counted."""
+        if not self.seen:
+            done = {task.scope: (task.state, task.attempt) for task in detail.tasks if task.state in ENDED}
+            self.seen |= done
+            if done and not quiet:
+                click.echo(f"outlast: {count(len(done), 'task instance')} had ended before", err=True)
         for task in detail.tasks:
             now = (task.state, task.attempt)
             if self.seen.get(task.scope, ("waiting", 0)) == now:

@@ -134,12 +134,13 @@ def _open(store: Store, opening: Opening, wanted: _Wanted) -> RunRow | None:
 
     dag = opening.dag
     unfinished = newest_unfinished(store, dag.dag_id) if wanted.resume or dag.asset_condition is not None else None
-    chosen = wanted.run_id or unfinished
+    chosen = unfinished if wanted.run_id is None else wanted.run_id
     if chosen is not None and opening.exists(chosen):
         return opening.resume(chosen, wanted.params)
     if dag.asset_condition is not None and wanted.run_id is None:
         return None
-    return opening.start(chosen or new_run_id(store.clock()), wanted.params, wanted.logical_date)
+    run_id = new_run_id(store.clock()) if chosen is None else chosen
+    return opening.start(run_id, wanted.params, wanted.logical_date)
 
 
 def _exit_status(ends: Sequence[str]) -> int:

@@ -34,6 +34,7 @@ __all__ = [
     "version_document",
     "visible",
     "when",
+    "writer_document",
 ]
 
 MASK = "***"
@@ -74,7 +75,7 @@ def entry_document(entry: Entry, hidden: bool) -> dict[str, Any]:
         "revision": entry.revision,
         "updated_at": entry.updated_at,
         "expires_at": entry.expires_at,
-        "writer": _writer_document(entry.writer),
+        "writer": writer_document(entry.writer),
     }
 
 
@@ -87,11 +88,12 @@ def version_document(version: Version, hidden: bool) -> dict[str, Any]:
         "deleted": version.deleted,
         "revision": version.revision,
         "at": version.at,
-        "writer": _writer_document(version.writer),
+        "writer": writer_document(version.writer),
     }
 
 
-def _writer_document(writer: Writer) -> dict[str, Any]:
+def writer_document(writer: Writer) -> dict[str, Any]:
+    """Return who wrote for a program."""
     scope = None if writer.scope is None else str(writer.scope)
     return {"kind": writer.kind, "attempt": writer.attempt, "name": writer.name, "scope": scope}
 

@@ -48,8 +48,9 @@ def ls(place: Place, given: tuple[str, ...], prefix: str, as_json: bool, reveal:
     outlast state ls --asset orders --json
     """
     if not given and not place.of_asset:
-        if prefix:
-            raise click.UsageError("--prefix is for the keys of one scope; give its ADDRESS")
+        if prefix or place.item is not None:
+            option, what = ("--prefix", "the keys of one scope") if prefix else ("--item", "one item of a task")
+            raise click.UsageError(f"{option} is for {what}; give its ADDRESS")
         with opened(place.url, create=False) as store:
             _show_scopes(list(_scopes(store, **chosen)), as_json)
         return
@@ -308,6 +309,8 @@ def find(place: Place, as_json: bool, reveal: bool, **criteria: Any) -> None:
     with opened(place.url, create=False) as store:
         with as_mistake():
             found = store.find(**criteria)
+        if criteria.get("where"):  # or comparisons would tell bit by bit what is masked
+            found = [match for match in found if not show.is_secret(store.config, match.entry.key, reveal)]
         hidden = [show.is_secret(store.config, match.entry.key, reveal) for match in found]
     pairs = list(zip(found, hidden, strict=True))
     if as_json:

@@ -14,6 +14,7 @@ from . import show
 from .addresses import parse_instance, parse_run, run_argument, task_argument
 from .asking import confirm
 from .clearing import clear
+from .explain import explain
 from .opening import opened, state_of
 from .options import Place, as_json, at_place
 from .person import person
@@ -49,12 +50,14 @@ def tasks() -> None:
     \b
     outlast tasks ls nightly/2026-11-29                    the task instances of a run
     outlast tasks show nightly/2026-11-29/ingest           one of them, with its attempts and what it has stored
+    outlast tasks explain nightly/2026-11-29/ingest        what its next attempt would do, and why
     outlast tasks clear nightly/2026-11-29/ingest          have it run again
     outlast tasks mark success nightly/2026-11-29/ingest   take it for done
     """
 
 
 tasks.add_command(clear)
+tasks.add_command(explain)
 
 
 # --- ls ------------------------------------------------------------------------------------------------------

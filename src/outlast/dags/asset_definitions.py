@@ -255,18 +255,16 @@ class AssetAny(_Joined):
 
 def condition_of(schedule: object) -> BaseAsset | None:
     """Return which assets a DAG's schedule waits for; None for a schedule that names none."""
-    several = isinstance(schedule, list | tuple | set | frozenset) and schedule
-    if isinstance(schedule, AssetAlias) or several:
-        parts = _listed_parts(schedule)
-        return parts[0] if len(parts) == 1 else AssetAll(*parts)
-    return schedule if isinstance(schedule, BaseAsset) else None
-
-
-def _listed_parts(schedule: Any) -> list[BaseAsset]:
-    parts = list(schedule) if isinstance(schedule, list | tuple) else sorted(schedule, key=repr)
-    for part in parts:
-        _refuse_no_condition(part)
-    return parts
+    match schedule:
+        case BaseAsset():
+            return schedule
+        case list() | tuple() | set() | frozenset() if schedule:
+            parts = list(schedule) if isinstance(schedule, list | tuple) else sorted(schedule, key=repr)
+            joined = AssetAll(*parts)
+            return parts[0] if len(parts) == 1 else joined
+        case AssetAlias():
+            _refuse_no_condition(schedule)
+    return None
 
 
 def _refuse_no_condition(part: object) -> None:

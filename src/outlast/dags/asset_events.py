@@ -223,7 +223,7 @@ def _text(asset: Known, extra: object) -> str:
     import json
 
     try:
-        text = json.dumps(extra, allow_nan=False, ensure_ascii=False)
+        text = json.dumps(extra, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         text.encode()
         exact = isinstance(extra, dict) and json.loads(text) == extra
     except (TypeError, ValueError, RecursionError) as error:

@@ -276,6 +276,8 @@ def _value(result: Result, ti: TaskInstance, required: bool) -> Any:
     if steps and isinstance(steps[0], str) and not (isinstance(value, dict) and steps[0] in value):
         rows = ti.results.pull((task_id,), steps[0], None)
         value, steps = _whole(rows), steps[1:]
+    if rows and value is None:  # marked as success by hand, or returned None
+        return None
     if rows:
         try:
             return functools.reduce(operator.getitem, steps, value)

@@ -8,7 +8,8 @@ import msgspec
 
 from .. import codec
 from ..errors import DagError, InvalidValue
-from .arguments import check_call, did_you_mean, parameters_of
+from .arguments import check_call, did_you_mean, parameters_of, refuse_unknown
+from .operators import FunctionTask
 from .outcomes import TaskDeferred
 from .triggers import ARGUMENTS_LIMIT, trigger_text
 
@@ -56,6 +57,5 @@ def _check_method(task: BaseOperator, name: object, kwargs: object) -> None:
             raise DagError(f"the kwargs of the deferral have {taken!r}, which {name}() is given anyway; leave it out")
     call: dict[str, Any] = {**kwargs, "event": None}
     check_call(f"{kind}.{name}", parameters_of(method), (None,), call, frozenset())
-    refuse = getattr(task, "refuse_resumption", None)
-    if name == "execute" and refuse is not None:
-        refuse(kwargs)
+    if name == "execute" and isinstance(task, FunctionTask) and not task.parameters.any_keyword:
+        refuse_unknown(f"{task.task_id}()", kwargs, task.parameters.by_keyword)

@@ -21,9 +21,8 @@ from .references import Result, references
 if TYPE_CHECKING:
     from logging import Logger
 
-    from .triggers import BaseTrigger
-
     from .partials import FunctionPartial, OperatorPartial
+    from .triggers import BaseTrigger
 
 __all__ = ["TRIGGER_RULES", "BaseOperator", "FunctionTask", "TaskFunction", "task"]
 
@@ -277,7 +276,7 @@ class FunctionTask(BaseOperator):
         self.function, self.parameters, self.args, self.kwargs = function, parameters, args, kwargs
 
     def execute(self, context: Context, **resumed: Any) -> Any:
-        """Call the function; one that goes on after a deferral also with `event` and what it left, as far as it takes them."""
+        """Call the function; going on after a deferral also with `event` and its kwargs, as far as it takes them."""
         taken = set(self.parameters.by_keyword) - {*self.parameters.positional[: len(self.args)]}
         known = {name: resumed[name] for name in resumed if name in taken or self.parameters.any_keyword}
         given = {**self.kwargs, **self._from_context(context), **known}
@@ -300,13 +299,15 @@ class TaskFunction(Linked):
 
     function: Callable[..., Any]
     operator_class: type[FunctionTask] = FunctionTask
+    #: Whose arguments are the options of the function.
+    option_class: type[BaseOperator] = BaseOperator
 
     def __init__(
         self, function: Callable[..., Any], options: dict[str, Any], origin: TaskFunction | None = None
     ) -> None:
         if not callable(function):
             raise DagError(f"@task was given {function!r}; use keyword arguments: @task(task_id={function!r})")
-        refuse_unknown("@task", options, accepted(BaseOperator))
+        refuse_unknown("@task", options, accepted(self.option_class))
         functools.update_wrapper(self, function)
         self.function, self.options = function, options
         self.parameters = parameters_of(function)
@@ -363,7 +364,7 @@ class TaskFunction(Linked):
 
     def override(self, **options: Any) -> TaskFunction:
         """Return the same function with other options: `extract.override(task_id="again", retries=5)()`."""
-        return TaskFunction(self.function, self.options | options, self.origin)
+        return type(self)(self.function, self.options | options, self.origin)
 
     @property
     def line(self) -> int:
@@ -403,6 +404,17 @@ class _Task:
         if function is not None:
             return TaskFunction(function, options)
         return lambda function: TaskFunction(function, options)
+
+    def sensor(self, function: Any = None, /, **options: Any) -> Any:
+        """Turn a function into a sensor, which is called until it returns True: `@task.sensor(poke_interval=60, ...)`.
+
+        Takes any argument of BaseSensorOperator. The function returns a bool, or a PokeReturnValue with a result.
+        """
+        from .sensors import SensorFunction
+
+        if function is not None:
+            return SensorFunction(function, options)
+        return lambda function: SensorFunction(function, options)
 
 
 task = _Task()

@@ -25,14 +25,15 @@ from .context import Context
 from .job_events import happened, logger
 from .outcomes import FailTask, SkipTask, TaskRescheduled
 
-__all__ = ["JobNotFound", "JobRefused", "ResumableJobMixin", "ResumeDecision", "cancel_stored_job", "new_token"]
+__all__ = ["JobNotFound", "JobRefused", "ResumableJobMixin", "ResumeDecision", "new_token"]
 
 Kind: TypeAlias = Literal[
     "fresh_submit", "reconnect", "already_succeeded", "terminal_resubmit", "find_then_submit", "uncertain"
 ]
 T = TypeVar("T")
 
-_ABSENT: Any = object()
+#: What a read answers where nothing is stored.
+ABSENT: Any = object()
 #: Seconds between two calls of `find_job` while a request may still be in flight.
 _LOOK_EVERY = 1.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
@@ -176,10 +177,10 @@ class ResumableJobMixin(metaclass=ABCMeta):
         store = self._store(context)
         if store is None:
             return ResumeDecision("fresh_submit", "nothing is stored for this task, so every attempt submits")
-        stored = store.get(self.external_id_key, _ABSENT)
-        intent = store.get(self._intent_key, _ABSENT)
-        token = None if intent is _ABSENT else self._token_of(intent)
-        if stored is not _ABSENT:
+        stored = store.get(self.external_id_key, ABSENT)
+        intent = store.get(self._intent_key, ABSENT)
+        token = None if intent is ABSENT else self._token_of(intent)
+        if stored is not ABSENT:
             return self._judge(stored, token, context)
         if token is None:
             return ResumeDecision("fresh_submit", "no job is stored")
@@ -228,7 +229,7 @@ class ResumableJobMixin(metaclass=ABCMeta):
         """Decide on a job by its status."""
         name = f"job {job!r}" + (f", found by its token {token}," if found else "")
         try:
-            status = self._ask("the status call", lambda: self.get_job_status(job, context))
+            status = self._ask_status(job, context)
         except JobNotFound:
             return ResumeDecision("terminal_resubmit", f"{name} is gone", job, None, token, found)
         if self.is_job_active(status):
@@ -272,6 +273,9 @@ class ResumableJobMixin(metaclass=ABCMeta):
             if job is not None or left <= 0:
                 return job
             self._sleep(min(_LOOK_EVERY, left))
+
+    def _ask_status(self, job: Any, context: Context) -> Any:
+        return self._ask("the status call", lambda: self.get_job_status(job, context))
 
     def _ask(self, what: str, call: Callable[[], T]) -> T:
         """Ask the other system, again and again for `status_retry_for` while it fails."""
@@ -359,40 +363,6 @@ class ResumableJobMixin(metaclass=ABCMeta):
         with store.transaction() as tx:
             tx.set(self.external_id_key, job, retention=NEVER_EXPIRE)
             tx.delete(self._intent_key)
-
-
-def cancel_stored_job(operator: ResumableJobMixin, context: Context) -> str:
-    """Cancel the job of a task that will not be waited for any more, if it still runs; return what was done, in words.
-
-    A job that was submitted but not recorded is looked for by its token. Raises what `cancel_job` raises.
-    """
-    store = operator._store(context)
-    if store is None or not operator.can_cancel_job:
-        return "there is no job to cancel" if store is None else f"{type(operator).__name__} has no cancel_job"
-    job = store.get(operator.external_id_key, _ABSENT)
-    if job is _ABSENT:
-        job = _sought(operator, store, context)
-    if job is _ABSENT:
-        return "no job is stored"
-    try:
-        status = operator.get_job_status(job, context)
-        if not operator.is_job_active(status):
-            return f"job {job!r} is {status} already"
-    except JobNotFound:
-        return f"job {job!r} is gone"
-    except Exception as error:
-        logger.warning("the status of job %r is not known, so it is cancelled all the same: %r", job, error)
-    operator.cancel_job(job, context)
-    return f"job {job!r} was cancelled"
-
-
-def _sought(operator: ResumableJobMixin, store: TaskState, context: Context) -> Any:
-    """Return the id of a job whose submission has not been recorded."""
-    intent = store.get(operator._intent_key, _ABSENT)
-    if intent is _ABSENT or not operator.can_find_job:
-        return _ABSENT
-    job = operator._find_in_time(operator._token_of(intent), context)
-    return _ABSENT if job is None else job
 
 
 def _flag(what: str, value: object) -> bool:

@@ -29,8 +29,9 @@ Call: TypeAlias = tuple[str, str] | tuple[str, str, str]
 SUCCEEDED = ("success", "succeeded", "completed", "complete", "done", "finished", "ok")
 FAILED = ("failed", "failure", "error", "errored", "cancelled", "canceled", "killed", "aborted", "timeout", "timed_out")
 
-#: Replies that may be different a moment later. 409 is that of a request still at work with the same Idempotency-Key.
-_PASSING = frozenset({408, 409, 425, 429, *range(500, 600)})
+#: Replies that may be different a moment later; 409 where a request with the same Idempotency-Key is still at work.
+_PASSING = frozenset({408, 425, 429, *range(500, 600)})
+_PASSING_SUBMIT = _PASSING | {409}
 _LIMIT = 16 * 1024 * 1024
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 10.0
 #: What the URL of each call may contain.
@@ -99,7 +100,8 @@ class HttpJobOperator(ResumableJobMixin, BaseOperator):
         Without a path in `submit` the token itself is the job's id; without `result` the last reply to `status` is
         the result. `body` is that of `submit`, JSON or a function of the context. A status that is neither in
         `succeeded` nor in `failed`, whatever its case, counts as still running. A call that meets a timeout, a
-        broken connection, a 5xx or 429 is tried again for `retry_for`. Raises DagError for a wrong template.
+        broken connection, a 5xx or 429 is tried again for `retry_for`; asking for the status after any error.
+        Raises DagError for a wrong template.
         """
         super().__init__(**kwargs)
         self.submit, self.status, self.result, self.cancel, self.find = submit, status, result, cancel, find
@@ -107,7 +109,7 @@ class HttpJobOperator(ResumableJobMixin, BaseOperator):
         self.succeeded, self.failed = listed("succeeded", succeeded), listed("failed", failed)
         self.poll_interval = duration("poll_interval", poll_interval)
         self.request_timeout = duration("request_timeout", request_timeout, timedelta(milliseconds=1))
-        self.retry_for = duration("retry_for", retry_for)
+        self.retry_for = self.status_retry_for = duration("retry_for", retry_for)
         for name in _FIELDS:
             _check(name, getattr(self, name), required=name in ("submit", "status"))
 
@@ -131,19 +133,31 @@ class HttpJobOperator(ResumableJobMixin, BaseOperator):
         found none, or, without `find`, with the same key; not at all with `on_uncertain="fail"`.
         """
         token: str = context["submission_token"]
+        try:
+            request = self._request(self.submit, context, token=token)
+        except Exception as error:
+            raise JobRefused(f"the request could not be made: {error}") from error
         deadline, pause, unsure = self._deadline(), _FIRST_PAUSE, False
         while True:
             try:
-                reply = self._request(self.submit, context, token=token)
-                return _at(reply, self.submit[2], "the reply to submit") if len(self.submit) > 2 else token
+                return self._submitted(request, token)
             except HttpJobError as error:
                 unsure = unsure or _may_have_started(error)
-                if not _is_passing(error) or self._monotonic() >= deadline or (unsure and not self._may_repeat()):
-                    raise error if unsure else JobRefused(str(error)) from error
+                again = _is_passing(error, _PASSING_SUBMIT) and self._monotonic() < deadline
+                if not again and not unsure:
+                    raise JobRefused(str(error)) from error
+                if not again or (unsure and not self._may_repeat()):
+                    raise
             self._sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
-            if unsure and self.can_find_job and (job := self.find_job(token, context)) is not None:
-                return job
+            found: JsonValue = self._find_in_time(token, context) if unsure and self.can_find_job else None
+            if found is not None:
+                return found
+
+    def _submitted(self, request: urllib.request.Request, token: str) -> JsonValue:
+        reply = self._answer(request)
+        job: JsonValue = _at(reply, self.submit[2], "the reply to submit") if len(self.submit) > 2 else token
+        return job
 
     def _may_repeat(self) -> bool:
         return self.can_find_job or self.on_uncertain == "resubmit"
@@ -152,14 +166,15 @@ class HttpJobOperator(ResumableJobMixin, BaseOperator):
         """Return the id of the job that was submitted with a token, None if there is none."""
         assert self.find is not None
         try:
-            reply = self._patiently(self.find, context, token=token)
+            reply = self._once(self.find, context, token=token)
         except JobNotFound:
             return None
-        return _first_at(reply, self.find[2] if len(self.find) > 2 else "")
+        job: JsonValue = _first_at(reply, self.find[2] if len(self.find) > 2 else "")
+        return job
 
     def get_job_status(self, external_id: Any, context: Context) -> Any:
         """Return the job's status; JobNotFound where the reply is a 404 or 410."""
-        reply = self._patiently(self.status, context, id=external_id)
+        reply = self._once(self.status, context, id=external_id)
         return _at(reply, self.status[2] if len(self.status) > 2 else "", "the reply to status")
 
     def is_job_active(self, status: Any) -> bool:
@@ -170,7 +185,7 @@ class HttpJobOperator(ResumableJobMixin, BaseOperator):
 
     def poll_until_complete(self, external_id: Any, context: Context) -> None:
         """Wait until the job has ended; HttpJobError where it has failed."""
-        while self.is_job_active(status := self.get_job_status(external_id, context)):
+        while self.is_job_active(status := self._ask_status(external_id, context)):
             self._sleep(self.poll_interval.total_seconds())
         if not self.is_job_succeeded(status):
             reply = self._patiently(self.status, context, id=external_id)
@@ -194,22 +209,28 @@ class HttpJobOperator(ResumableJobMixin, BaseOperator):
     def _deadline(self) -> float:
         return self._monotonic() + self.retry_for.total_seconds()
 
+    def _once(self, call: Call, context: Context, **fields: Any) -> Any:
+        """Make a call; JobNotFound where there is no such job."""
+        try:
+            return self._answer(self._request(call, context, **fields))
+        except HttpJobError as error:
+            if error.status in (404, 410):
+                raise JobNotFound(str(error)) from error
+            raise
+
     def _patiently(self, call: Call, context: Context, **fields: Any) -> Any:
         """Make a call that may be repeated without harm."""
         deadline, pause = self._deadline(), _FIRST_PAUSE
         while True:
             try:
-                return self._request(call, context, **fields)
+                return self._once(call, context, **fields)
             except HttpJobError as error:
-                if error.status in (404, 410):
-                    raise JobNotFound(str(error)) from error
                 if not _is_passing(error) or self._monotonic() >= deadline:
                     raise
             self._sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _request(self, call: Call, context: Context, **fields: Any) -> Any:
-        """Make a call and return what the reply's JSON is, or its text where it is none."""
+    def _request(self, call: Call, context: Context, **fields: Any) -> urllib.request.Request:
         method, url = call[0], _filled(call[1], {**fields, "params": context["params"]})
         headers = {"Accept": "application/json", **(self.headers or {})}
         data = None
@@ -218,7 +239,10 @@ class HttpJobOperator(ResumableJobMixin, BaseOperator):
             body = self.body(context) if callable(self.body) else self.body
             if body is not None:
                 headers["Content-Type"], data = "application/json", msgspec.json.encode(body)
-        request = urllib.request.Request(url, data, headers, method=method)
+        return urllib.request.Request(url, data, headers, method=method)
+
+    def _answer(self, request: urllib.request.Request) -> Any:
+        """Make a call and return what the reply's JSON is, or its text where it is none."""
         return _read(_send(request, self.request_timeout.total_seconds()))
 
 
@@ -257,11 +281,11 @@ def _may_have_started(error: HttpJobError) -> bool:
     """Say whether a job may have been started by a request that ended so. Only a plain refusal excludes it."""
     if isinstance(error, _Unreachable):
         return error.sent
-    return error.status is None or error.status < 400 or error.status in _PASSING - {429}
+    return error.status is None or error.status < 400 or error.status in _PASSING_SUBMIT - {425, 429}
 
 
-def _is_passing(error: HttpJobError) -> bool:
-    return isinstance(error, _Unreachable) or error.status in _PASSING
+def _is_passing(error: HttpJobError, passing: frozenset[int] = _PASSING) -> bool:
+    return isinstance(error, _Unreachable) or error.status in passing
 
 
 def _read(data: bytes) -> Any:

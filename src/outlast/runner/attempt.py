@@ -32,7 +32,7 @@ class Interrupted(BaseException):
     """Raised in the user's code when the attempt must stop; not to be caught. `kill`: for good, not for a pause."""
 
     def __init__(self, kill: bool) -> None:
-        super().__init__("the attempt was asked to stop")
+        super().__init__(f"the attempt was asked to stop ({'SIGTERM' if kill else 'SIGINT'})")
         self.kill = kill
 
 

@@ -7,9 +7,10 @@ import os
 import shutil
 
 from ..config import Config, resolve_url
+from ..errors import ConfigError
 from ..values import TaskScope
 
-__all__ = ["log_folder", "log_path", "remove_run_logs", "run_folder"]
+__all__ = ["check_logs", "log_folder", "log_path", "remove_run_logs", "run_folder"]
 
 
 def log_folder(config: Config, url: str) -> str:
@@ -20,6 +21,16 @@ def log_folder(config: Config, url: str) -> str:
     if "://" in path or path == ":memory:":
         path = os.path.join(os.path.dirname(resolve_url(None, Config(state_folder=config.state_folder))[0]), "outlast")
     return os.path.abspath(os.path.expanduser(path)) + ".logs"
+
+
+def check_logs(folder: str) -> None:
+    """Raise ConfigError if task logs cannot be written to a folder; it is made if it does not exist."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make the folder for task logs: {error}; see [runner] logs_dir") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"task logs cannot be written to {folder}; check its mode, or set [runner] logs_dir")
 
 
 def run_folder(folder: str, dag_id: str, run_id: str) -> str:

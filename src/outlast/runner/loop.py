@@ -5,6 +5,7 @@ Every change is in the store before it is acted on; a runner itself keeps only w
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -326,7 +327,8 @@ def _why_ended(worker: LocalWorker) -> str:
     if status == 0:
         return "somebody else has opened the task's state as a newer attempt"
     last = _last_line(worker)
-    return f"its supervisor died (exit status {status})" + (f": {last}" if last else "")
+    how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"died (exit status {status})"
+    return f"its supervisor {how}" + (f": {last}" if last else "")
 
 
 def _last_line(worker: LocalWorker) -> str:

@@ -130,7 +130,7 @@ class Opening:
         if missing:
             raise DagError(
                 f"{self.loaded.path} no longer has the tasks {', '.join(sorted(missing))} of this run; put them back, "
-                "or start a new run"
+                f"or give the run up: outlast runs cancel {run.dag_id}/{run.run_id}"
             )
         if set(self.dag.tasks) - known:
             raise DagError(

@@ -16,7 +16,7 @@ from ..errors import BackendError, Conflict
 from ..requests import Sweep
 from ..run_requests import ConsumedUntil, EventRow, Events, ListEvents, ListRuns, Pruned, PruneRuns, RunPage, RunRow
 from ..store import Store
-from .logs import log_folder, remove_run_logs
+from .logs import check_logs, log_folder, remove_run_logs
 from .loop import Observer, RunEnd, Runner
 from .opening import Opening
 from .triggerer import LocalTriggerer
@@ -58,6 +58,7 @@ class Session:
     ) -> None:
         self.store, self.observe, self.say, self.keep = store, observe, say, keep
         self.settings = store.config.runner
+        check_logs(log_folder(store.config, store.url))
         self.runners: list[Runner] = []
         self.openings: dict[str, Opening] = {}
         self.consumers: dict[str, Opening] = {}

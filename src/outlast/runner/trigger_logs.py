@@ -120,9 +120,7 @@ class Watchdog(threading.Thread):
             path = None if task is None else self.logs.get(task)
             who = "this trigger" if path else "something" if task is None else "a task that a trigger has started"
             self.since, self.paths = self.beat_at, [path, None] if path else [None]
-            self._say(
-                f"{who} holds up the event loop that all triggers share; use await instead of waiting, at {place}"
-            )
+            self._say(f"{who} holds up the event loop that all triggers share, at {place}; await, or use a thread")
         elif late < LATE and self.paths:
             self._say(f"the event loop goes on after {now - late - self.since:.1f} s")
             self.paths = []

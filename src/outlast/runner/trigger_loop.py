@@ -20,7 +20,8 @@ from ..run_requests import DeferredRow, DeferredRows, Fire, ListDeferred
 from ..store import Store, connect
 from .trigger_logs import Watchdog, divert_output, trigger_log, use_log, write_log
 from .trigger_run import run_for_good, run_once
-from .triggerer import TriggererJob
+from .triggerer import Orders, TriggererJob
+from .watching import Watcher, start
 
 __all__ = ["TriggerLoop", "run_triggers"]
 
@@ -58,10 +59,10 @@ async def _live(store: Store, job: TriggererJob, commands: BinaryIO) -> None:
 def _obey(commands: BinaryIO, loop: asyncio.AbstractEventLoop, triggers: TriggerLoop) -> None:
     """Pass commands on; the end of them is the end, whatever holds up the event loop."""
     for line in commands:
-        runs = None if line == b"look\n" else msgspec.json.decode(line, type=dict[int, str])
-        loop.call_soon_threadsafe(triggers.look_at, runs)
+        orders = None if line == b"look\n" else msgspec.json.decode(line, type=Orders)
+        loop.call_soon_threadsafe(triggers.look, orders)
     triggers.stopping = True
-    loop.call_soon_threadsafe(triggers.look_at, None)
+    loop.call_soon_threadsafe(triggers.look, None)
     time.sleep(2 * GRACE)
     _exit()
 
@@ -84,7 +85,8 @@ class TriggerLoop:
 
     def __init__(self, store: Store, logs: str) -> None:
         self.store, self.logs = store, logs
-        self.runs: dict[int, str] = {}
+        self.orders = Orders()
+        self.watchers: dict[Watcher, asyncio.Task[None]] = {}
         self.live: dict[Key, _Live] = {}
         self.leaving: set[asyncio.Task[None]] = set()
         self.logs_of: dict[asyncio.Task[Any], str] = {}
@@ -98,10 +100,11 @@ class TriggerLoop:
 
     # --- what to run -----------------------------------------------------------------------------------------
 
-    def look_at(self, runs: dict[int, str] | None) -> None:
-        """Look now; at these runs from now on, given by id with their DAG files."""
-        if runs is not None:
-            self.runs = runs
+    def look(self, orders: Orders | None = None) -> None:
+        """Look now; from now on as ordered."""
+        if orders is not None:
+            self.orders = orders
+            self._obey_watchers(orders.watchers)
         self._wake.set()
 
     async def watch_store(self) -> None:
@@ -125,11 +128,11 @@ class TriggerLoop:
 
     async def _look(self) -> None:
         self.looks += 1
-        runs, found = self.runs, dict[Key, tuple[DeferredRow, str]]()
-        for run, file in runs.items():
+        orders, found = self.orders, dict[Key, tuple[DeferredRow, str]]()
+        for run, file in orders.runs.items():
             reply: DeferredRows = await self.store.backend.asend(ListDeferred((run,)))
             found.update({(row.scope_id, row.attempt): (row, file) for row in reply.rows})
-        if self.runs is runs:
+        if self.orders is orders:
             self._obey(found)
 
     def _obey(self, found: dict[Key, tuple[DeferredRow, str]]) -> None:
@@ -210,6 +213,15 @@ class TriggerLoop:
         live = self.live.get(key)
         if live is not None and live.task is asyncio.current_task():
             del self.live[key]  # or the next look would cancel its tidying up
+
+    # --- triggers of assets ------------------------------------------------------------------------------------
+
+    def _obey_watchers(self, wanted: tuple[Watcher, ...]) -> None:
+        for watcher in self.watchers.keys() - {*wanted}:
+            self.watchers.pop(watcher).cancel()
+        for watcher in wanted:
+            if watcher not in self.watchers:
+                [self.watchers[watcher]] = start(self, [watcher])
 
     def watch(
         self,

@@ -1,8 +1,8 @@
 """The process that runs the triggers of deferred tasks: started by a runner, told where to look, and ended with it.
 
 Run as `python -m outlast.runner.triggerer` with a `TriggererJob` as the first line of standard input. Each later
-line is either `look`, or a JSON object of the runs to look at (their ids) with their DAG files. The end of
-standard input ends it at once; what it ran is run again, from what the store has of it, by the next one.
+line is either `look` or `Orders`, which replace those before. The end of standard input ends it at once; what it
+ran is run again, from what the store has of it, by the next one.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 import msgspec
 
-__all__ = ["LocalTriggerer", "TriggererJob", "main"]
+from .watching import Watcher
+
+__all__ = ["LocalTriggerer", "Orders", "TriggererJob", "main"]
 
 #: Seconds it has to end by itself.
 GRACE = 3.0
@@ -31,6 +33,13 @@ class TriggererJob(msgspec.Struct, frozen=True):
     logs: str
 
 
+class Orders(msgspec.Struct, frozen=True):
+    """The runs (their ids) whose deferred tasks to look after, with their DAG files; and the watchers of assets."""
+
+    runs: dict[int, str] = {}
+    watchers: tuple[Watcher, ...] = ()
+
+
 class LocalTriggerer:
     """A triggerer on this host, in a session of its own so that Ctrl-C reaches only the runner.
 
@@ -41,7 +50,7 @@ class LocalTriggerer:
     def __init__(self, url: str, logs: str) -> None:
         os.makedirs(logs, exist_ok=True)
         self.began = time.monotonic()
-        self.told: dict[int, str] = {}
+        self.orders = Orders()
         self._unsent = msgspec.json.encode(TriggererJob(url, logs)) + b"\n"
         with open(os.path.join(logs, "triggerer.log"), "ab") as log:
             self.process = subprocess.Popen(
@@ -66,15 +75,16 @@ class LocalTriggerer:
         """Say whether another may take its place: one that cannot start is not started ever so often."""
         return time.monotonic() - self.began > AGAIN_AFTER
 
-    def look(self, runs: Mapping[int, str], *, now: bool = False) -> None:
+    def look(self, runs: Mapping[int, str], watchers: Iterable[Watcher] = (), *, now: bool = False) -> None:
         """Name the runs (their ids) to look at, with their DAG files; `now`: something of theirs has changed.
 
         It looks every second by itself, so that calling this often without `now` costs nothing.
         """
-        if dict(runs) != self.told:
-            self.told = dict(runs)
-            self._send(msgspec.json.encode(self.told) + b"\n")
-        elif now:
+        orders = Orders(dict(runs), tuple(watchers))
+        if orders != self.orders:
+            self.orders = orders
+            self._send(msgspec.json.encode(orders) + b"\n")
+        elif now or self._unsent:
             self._send(b"look\n")
 
     def _send(self, data: bytes) -> None:
