@@ -9,12 +9,41 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .dags.assets import Asset as Asset
+    from .dags.assets import AssetAlias as AssetAlias
+    from .dags.assets import AssetAll as AssetAll
+    from .dags.assets import AssetAny as AssetAny
+    from .dags.assets import AssetNameRef as AssetNameRef
+    from .dags.assets import AssetUriRef as AssetUriRef
+    from .dags.assets import AssetWatcher as AssetWatcher
+    from .dags.assets import Metadata as Metadata
+    from .dags.assets import asset as asset
     from .dags.context import get_current_context as get_current_context
     from .dags.graph import DAG as DAG
     from .dags.graph import dag as dag
     from .dags.links import chain as chain
     from .dags.operators import BaseOperator as BaseOperator
     from .dags.operators import task as task
+    from .dags.outcomes import FailTask as FailTask
+    from .dags.outcomes import SensorTimeout as SensorTimeout
+    from .dags.outcomes import SkipTask as SkipTask
+    from .dags.outcomes import TaskDeferralError as TaskDeferralError
+    from .dags.outcomes import TaskDeferralTimeout as TaskDeferralTimeout
+    from .dags.outcomes import TaskDeferred as TaskDeferred
+    from .dags.outcomes import TaskError as TaskError
+    from .dags.outcomes import TaskRescheduled as TaskRescheduled
+    from .dags.outcomes import TaskTimeout as TaskTimeout
+    from .dags.params import Param as Param
+    from .dags.resumable import JobNotFound as JobNotFound
+    from .dags.resumable import ResumableJobMixin as ResumableJobMixin
+    from .dags.resumable import ResumeDecision as ResumeDecision
+    from .dags.sensors import BaseSensorOperator as BaseSensorOperator
+    from .dags.sensors import PokeReturnValue as PokeReturnValue
+    from .dags.triggers import BaseEventTrigger as BaseEventTrigger
+    from .dags.triggers import BaseTrigger as BaseTrigger
+    from .dags.triggers import DateTimeTrigger as DateTimeTrigger
+    from .dags.triggers import TimeDeltaTrigger as TimeDeltaTrigger
+    from .dags.triggers import TriggerEvent as TriggerEvent
     from .errors import BackendError as BackendError
     from .errors import ConfigError as ConfigError
     from .errors import Conflict as Conflict
@@ -44,12 +73,19 @@ if TYPE_CHECKING:
     from .values import Writer as Writer
 
 _HOMES = {
+    "dags.assets": "Asset AssetAlias AssetAll AssetAny AssetNameRef AssetUriRef AssetWatcher Metadata asset",
     "dags.context": "get_current_context",
     "dags.graph": "DAG dag",
     "dags.links": "chain",
     "dags.operators": "BaseOperator task",
-    "errors": "BackendError ConfigError Conflict DagError InvalidKey InvalidValue NotFound OutlastError StaleAttempt "
-    "Unauthorized ValueTooLarge",
+    "dags.outcomes": "FailTask SensorTimeout SkipTask TaskDeferralError TaskDeferralTimeout TaskDeferred "
+    "TaskError TaskRescheduled TaskTimeout",
+    "dags.params": "Param",
+    "dags.resumable": "JobNotFound ResumableJobMixin ResumeDecision",
+    "dags.sensors": "BaseSensorOperator PokeReturnValue",
+    "dags.triggers": "BaseEventTrigger BaseTrigger DateTimeTrigger TimeDeltaTrigger TriggerEvent",
+    "errors": "BackendError ConfigError Conflict DagError InvalidKey InvalidValue NotFound OutlastError "
+    "StaleAttempt Unauthorized ValueTooLarge",
     "finding": "Match",
     "state": "AssetState TaskState",
     "store": "Store connect",

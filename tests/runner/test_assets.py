@@ -227,6 +227,40 @@ def test_a_runner_killed_while_it_starts_the_consumer(ground: Ground, at: str) -
     assert ground.counts["watermark 3"] == 1
 
 
+TWICE = """
+orders = Asset("orders")
+
+with DAG("producer"):
+    @task(outlets=[orders])
+    def load(number):
+        if number == 2:
+            wait_for("first is read")
+
+    load(1) >> load.override(task_id="again")(2)
+
+with DAG("consumer", schedule=orders):
+    @task
+    def read(triggering_asset_events=None, run_id=None):
+        (event,) = triggering_asset_events[orders]
+        pid(f"{event.source_task_id} is read")
+        if event.source_task_id == "load":
+            pid("first is read")
+        wait_for("go")
+    read()
+"""
+
+
+def test_every_run_a_killed_runner_had_started_for_events_is_gone_on_with(ground: Ground) -> None:
+    write(ground, d=TWICE)
+    program = ground.start()
+    ground.appears("again is read")
+    program.signal(signal.SIGKILL)
+    program.ends()
+    (ground.folder / "go").touch()
+    assert ground.run("--dag", "consumer").status == 0
+    assert [(run.state, run.events) for run in runs_of(ground, "consumer")] == [("success", (1,)), ("success", (2,))]
+
+
 TOGETHER = """
 orders = Asset("orders")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from outlast.requests import Fence
-from outlast.run_requests import GetDeferral, ListDeferred
+from outlast.run_requests import GetDeferral, ListDeferred, PullResults
 from support.running import Ground, exists
 
 DEFERRING = '''
@@ -52,7 +52,7 @@ class Wait(BaseOperator):
         context["task_state_store"].set("before", {"try": context["ti"].try_number})
         self.defer(trigger=Until("go"), method_name=self.then, kwargs={"rows": 3}, timeout=self.timeout)
 
-    def done(self, context, event, rows):
+    def done(self, context, event, rows=0):
         mark(f"done {context['ti'].try_number} {event['said']}")
         state = context["task_state_store"]
         state.set("after", state.get("before"))
@@ -80,8 +80,6 @@ def deferred(ground: Ground) -> Any:
 
 
 def result(ground: Ground, task_id: str = "t") -> Any:
-    from outlast.run_requests import PullResults
-
     rows = ground.send(PullResults("d", "r", (task_id,), "return_value")).rows
     return json.loads(rows[0][2])
 
@@ -227,13 +225,13 @@ def test_an_async_operator_waits_too(ground: Ground) -> None:
     ground.dag(f"""{DEFERRING}
 class Later(BaseOperator):
     async def execute(self, context):
-        async for item in context["task_state_store"].checkpoint(range(3)):
+        async for item in context["task_state_store"].checkpoint(range(3), key="items"):
             mark(f"item {{item}}")
         self.defer(trigger=Until("go"), method_name="done")
 
     async def done(self, context, event):
         await asyncio.sleep(0)
-        return await context["task_state_store"].aget("checkpoint")
+        return await context["task_state_store"].aget("items")
 
 with DAG("d"):
     Later(task_id="t")
@@ -302,6 +300,7 @@ with DAG("d"):
 """)
     run = ground.start("--run-id", "r")
     ground.until_state("t", "failed")
+    ground.until_state("fine", "deferred")
     go(ground)
     assert run.ends().status == 1
     assert "TaskDeferralTimeout" in (ground.attempts("t")[0].error or "")

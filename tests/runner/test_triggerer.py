@@ -445,6 +445,21 @@ def test_a_file_that_was_broken_is_tried_again(house: House) -> None:
     assert house.event() == {"event": 1}
 
 
+def test_a_file_with_several_triggers_is_executed_once(house: House) -> None:
+    house.file.write_text(f"{TRIGGERS}\ntime.sleep(0.3)\nmark('executed')\n")
+    kinds = ("Now", "Types", "Talks", "Moment", "Nothing")
+    house.run(*kinds)
+    for kind in kinds:
+        house.defer(kind, kind)
+    house.triggerer()
+    assert house.event("Now") == {"event": None}
+    assert house.event("Types") == {"event": {}}
+    assert house.event("Talks") == {"event": 1}
+    assert "is a datetime" in house.event("Moment")["error"]
+    assert "ended without" in house.event("Nothing")["error"]
+    assert house.marks == ["executed"]
+
+
 # --- Logs ------------------------------------------------------------------------------------------------
 
 

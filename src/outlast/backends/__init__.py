@@ -7,6 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from ..config import without_password
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def open_backend(url: str, config: Config, clock: Clock) -> Backend:
     if dotted is None:
         scheme = _scheme(url)
         raise ConfigError(
-            f"{url!r} is not a store URL of this version of outlast, which knows none that begin with {scheme}:; "
+            f"{without_password(url)!r} is not a store URL of this version of outlast, which knows none that begin with {scheme}:; "
             "use a path, or sqlite:///PATH"
         )
     if url[:9].lower() == "sqlite://" and url[9:10] not in ("", "/"):

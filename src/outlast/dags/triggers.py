@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -43,6 +44,8 @@ ARGUMENTS_LIMIT = 1024 * 1024
 _FILE = "file:"
 _DAG_MODULE = "outlast_dag_"
 _MICROSECOND = timedelta(microseconds=1)
+_loading = threading.Lock()
+_modules: dict[str, tuple[tuple[int, int], ModuleType]] = {}
 #: Seconds a trigger of time sleeps at most: a machine that was suspended or set its clock is that late.
 NAP = 60.0
 
@@ -228,13 +231,28 @@ def trigger_class(path: str, dag_file: str) -> type[BaseTrigger]:
 
 
 def _of_file(name: str, dag_file: str) -> Any:
-    from .loading import load_file
-
-    loaded = load_file(dag_file)
+    with _loading:
+        module = _module_of(dag_file)
     try:
-        return _part(sys.modules[_DAG_MODULE + loaded.digest], name)
+        return _part(module, name)
     except AttributeError:
         raise DagError(f"{dag_file} has no trigger class {name!r} any more; put it back") from None
+
+
+def _module_of(dag_file: str) -> ModuleType:
+    """Return a DAG file's module, which is executed once, and again when the file has changed."""
+    from .loading import load_file
+
+    try:
+        facts = os.stat(dag_file)
+        version = (facts.st_mtime_ns, facts.st_size)
+    except OSError:
+        version = (0, 0)
+    known = _modules.get(dag_file)
+    if known is None or known[0] != version:
+        loaded = load_file(dag_file)
+        known = _modules[dag_file] = (version, sys.modules[_DAG_MODULE + loaded.digest])
+    return known[1]
 
 
 def _find(path: str) -> Any:
