@@ -8,6 +8,7 @@ is written, with the place and the remedy.
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -120,6 +121,8 @@ def _mapping(value: Mapping[Any, Any], path: _Path, above: tuple[Any, ...] | Non
         if type(key) is not str:
             key = _plain_key(key, path)
         plain[key] = _plain(item, (*path, key), above)
+    if len(plain) < len(value):
+        raise InvalidValue(f"{_place(path)} has two keys that are the same as plain str; use keys that differ")
     return plain
 
 
@@ -158,9 +161,10 @@ def _subclass(value: Any, path: _Path, above: tuple[Any, ...] | None) -> Any:
         case float():
             return _finite(float.__float__(value), path)
         case dict():
-            return _mapping(value, path, above)
+            ordered = isinstance(value, OrderedDict)  # whose order the base type does not know
+            return _mapping(value if ordered else dict(dict.items(value)), path, above)
         case list():
-            return _sequence(value, path, above)
+            return _sequence(list.copy(value), path, above)
     raise InvalidValue(f"{_place(path)} is {_type_name(value)}; store {_remedy(value)}")
 
 

@@ -118,7 +118,8 @@ class AttemptRow(msgspec.Struct, frozen=True):
 class StartRun(msgspec.Struct, frozen=True, tag="start_run"):
     """Create a run with its task instances, held by its runner; Conflict if that run id exists.
 
-    `events` are the ids of the asset events it is started for.
+    `events` are the ids of the asset events it is started for. With `unless_unfinished` it is also a Conflict if
+    the DAG has a run that has not ended.
     """
 
     dag_id: str
@@ -131,6 +132,7 @@ class StartRun(msgspec.Struct, frozen=True, tag="start_run"):
     holder: ProcessRef
     lease: float
     events: tuple[int, ...] = ()
+    unless_unfinished: bool = False
 
 
 class HoldRun(msgspec.Struct, frozen=True, tag="hold_run"):

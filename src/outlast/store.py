@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from . import config as configuration
-from .backends import Backend, open_backend
+from .backends import Backend, file_of, open_backend
 from .config import Config
 from .errors import ConfigError
 from .plans import Plan, awaiting, blocking
@@ -54,6 +54,7 @@ def connect(
     if url is not None and not os.fspath(url):
         raise ConfigError("the store's URL is empty; leave it out to use the configured one, or name a file")
     resolved, origin = configuration.resolve_url(None if url is None else os.fspath(url), settings)
+    resolved = file_of(resolved, settings) or resolved  # absolute: programs change their working directory
     if origin == configuration.DEFAULT_ORIGIN:
         with suppress(OSError):  # the backend says what is wrong with a folder that cannot be made
             os.makedirs(os.path.dirname(resolved), mode=0o700, exist_ok=True)

@@ -434,8 +434,8 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     ),
     (lambda: Load.partial(task_id="l").expand(task_id=["a"]), "Load cannot be mapped over 'task_id'"),
     (
-        lambda: Load.partial(task_id="l").expand_kwargs([{"source": 1, "pool": 2}]),
-        "item 0: Load has no argument 'pool'",
+        lambda: Load.partial(task_id="l").expand_kwargs([{"source": 1, "puddle": 2}]),
+        "item 0: Load has no argument 'puddle'",
     ),
     (lambda: Load.partial(task_id="l", source=1).expand(source=[1]), "Load was given 'source' twice"),
     (lambda: Load.partial(task_id="l").expand(source=[1]).expand(target=[1]), "task 'l' is expanded already"),

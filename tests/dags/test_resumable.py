@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import outlast
-from outlast.dags import job_events
+from outlast.dags import job_events, mapping
+from outlast.dags.context import DagRun, TaskInstance
 from outlast.dags.graph import DAG
-from outlast.dags.job_cancelling import cancel_stored_job
+from outlast.dags.job_cancelling import cancel_stored_job, is_cancellable
 from outlast.dags.operators import BaseOperator
 from outlast.dags.outcomes import FailTask, SkipTask
 from outlast.dags.resumable import (
@@ -27,6 +28,8 @@ from outlast.dags.resumable import (
     ResumeDecision,
     new_token,
 )
+
+from .conftest import WHEN, Rows
 
 ID, INTENT = "remote_job_id", "remote_job_id.intent"
 
@@ -586,6 +589,34 @@ def test_default_args_reach_the_mixin() -> None:
         kept = Job(task_id="u", durable=True)
     assert (job.durable, job.cancel_on_final_failure, job.retries) == (False, True, 2)
     assert (kept.durable, kept.cancel_on_final_failure) == (True, True)
+
+
+def test_each_instance_of_a_mapped_job_is_one(state: outlast.TaskState) -> None:
+    class Numbered(Job):
+        def __init__(self, *, number: int, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+            self.number = number
+
+    with DAG("d") as dag:
+        Numbered.partial(task_id="t", durable=False, cancel_on_final_failure=True).expand(number=[1, 2])
+    mapped = dag.tasks["t"]
+    assert is_cancellable(mapped)
+    ti = TaskInstance(mapped, DagRun("d", "r", WHEN, {}), 1, 1, Rows())
+    made = mapping.instance(mapped, 1, ti)
+    assert isinstance(made, Numbered)
+    assert (made.number, made.durable, made.cancel_on_final_failure) == (2, False, True)
+
+
+def test_what_can_be_cancelled() -> None:
+    class Uncancellable(Job):
+        cancel_job = ResumableJobMixin.cancel_job
+
+    class Plain(BaseOperator):
+        def execute(self, context: Any) -> Any: ...
+
+    assert is_cancellable(Job(task_id="t"))
+    assert not is_cancellable(Uncancellable(task_id="t"))
+    assert not is_cancellable(Plain(task_id="t"))
 
 
 def test_a_class_may_say_that_its_jobs_are_cancelled() -> None:

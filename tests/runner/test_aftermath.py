@@ -140,6 +140,17 @@ def test_a_job_that_is_over_is_left_alone(ground: Ground) -> None:
     assert ground.marks == []
 
 
+@pytest.mark.parametrize(("wanted", "marks"), [("False", []), ("True", ["cancelled 7 of x"])])
+def test_after_the_last_attempt_the_job_is_cancelled_where_that_is_wanted(
+    ground: Ground, wanted: str, marks: list[str]
+) -> None:
+    text = ground.file.read_text()
+    ground.file.write_text(text.replace("of=source(),", f"of=source(), cancel_on_final_failure={wanted},"))
+    stored(ground, "remote_job_id", 7)
+    assert ground.end(cancel=True, final=True)[0] == 0
+    assert ground.marks == marks
+
+
 def test_a_job_whose_id_was_not_stored_is_found_by_its_token(ground: Ground) -> None:
     stored(ground, "remote_job_id.intent", {"token": "t"})
     assert ground.end(cancel=True)[0] == 0

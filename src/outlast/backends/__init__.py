@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..config import without_password
@@ -32,10 +33,22 @@ class Backend(ABC):
         """Answer one request, blocking; raises an OutlastError. When it returns, a change is durable."""
 
     async def asend(self, request: Any) -> Any:
-        """Answer one request, awaiting; unless overridden, `send` in a thread."""
+        """Answer one request, awaiting; unless overridden, `send` in a thread.
+
+        A cancelled call ends when the thread has: what it writes would else come after what is written next.
+        """
         import asyncio  # costs a blocking program 30 ms at import
 
-        return await asyncio.to_thread(self.send, request)
+        answer = asyncio.get_running_loop().run_in_executor(None, self.send, request)
+        try:
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            while not answer.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([answer])
+            if not answer.cancelled():
+                answer.exception()  # taken note of
+            raise
 
     @abstractmethod
     def close(self) -> None:
@@ -51,8 +64,8 @@ def open_backend(url: str, config: Config, clock: Clock) -> Backend:
     if dotted is None:
         scheme = _scheme(url)
         raise ConfigError(
-            f"{without_password(url)!r} is not a store URL of this version of outlast, which knows none that begin with {scheme}:; "
-            "use a path, or sqlite:///PATH"
+            f"{without_password(url)!r} is not a store URL of this version of outlast, "
+            f"which knows none that begin with {scheme}:; use a path, or sqlite:///PATH"
         )
     if url[:9].lower() == "sqlite://" and url[9:10] not in ("", "/"):
         raise ConfigError(f"{url!r} has two slashes, which begin a host's name; write sqlite:///{url[9:]} for a path")

@@ -169,6 +169,8 @@ class AttemptsSQL:
         fence = request.fence
         scope = self.runs.state.find_scope(fence.scope)
         check_fence(fence, scope.id if scope else None, fence.attempt)
+        if scope is not None and not self.runs.state.in_use(scope.id):  # cleared, and to be expanded again
+            check_fence(fence, scope.id, scope.fence)
         task = self.runs.task(fence.scope)
         superseded = task.state == "running" and task.attempt == fence.attempt
         if request.outcome == "success" or not superseded:

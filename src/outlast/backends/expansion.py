@@ -75,6 +75,11 @@ class ExpansionSQL:
         rows = self.runs.tasks("run = ? and task_id = ?", (run.id, task_id))
         spec = self._spec(rows[0], mapped=True)
         for row in rows:
+            self.execute(
+                "update scope set reserved_attempt ="
+                " (select reserved from task where scope_id = scope.id) where id = ?",
+                (row.scope_id,),
+            )
             self.execute("delete from task where scope_id = ?", (row.scope_id,))
         self.runs.add_task(run.id, TaskScope(run.dag_id, run.run_id, task_id), spec, now)
 

@@ -194,11 +194,11 @@ class PeopleSQL:
         return Pruned(((run.dag_id, run.run_id),), False)
 
     def _drop(self, run: RunRow) -> None:
-        for table in ("result", "attempt"):
-            self.execute(f"delete from {table} where scope_id in (select scope_id from task where run = ?)", (run.id,))
         self.execute("delete from task where run = ?", (run.id,))
         scopes = self.execute("select id from scope where dag_id = ? and run_id = ?", (run.dag_id, run.run_id))
-        for (scope_id,) in scopes:
+        for (scope_id,) in scopes:  # those of items that are in the list no more, too
+            for table in ("result", "attempt"):
+                self.execute(f"delete from {table} where scope_id = ?", (scope_id,))
             self.runs.state.drop_scope(scope_id)
         self.execute("delete from run where id = ?", (run.id,))
 

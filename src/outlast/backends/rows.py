@@ -49,7 +49,9 @@ def read_found(columns: Sequence[Any]) -> FoundRow:
 def read_scope(columns: Sequence[Any]) -> Scope:
     """Make a row that begins with `SCOPE_COLUMNS` a scope."""
     _, dag_id, run_id, task_id, map_index, item, asset_name, asset_uri = columns[:8]
-    return AssetScope(asset_name, asset_uri) if dag_id is None else TaskScope(dag_id, run_id, task_id, map_index, item)
+    if dag_id is None:
+        return AssetScope(asset_name, asset_uri)
+    return TaskScope(dag_id, run_id, task_id, -1 if map_index is None else map_index, item)
 
 
 @lru_cache(maxsize=1024)

@@ -61,6 +61,8 @@ class RunsSQL:
         """Create a run with its task instances and their scopes."""
         if self.find_run(request.dag_id, request.run_id) is not None:
             raise Conflict(f"run {request.dag_id}/{request.run_id} exists already; choose another run id, or resume it")
+        if request.unless_unfinished:
+            self._refuse_unfinished(request.dag_id)
         self.execute(
             "insert into run (dag_id, run_id, state, params, file, digest, logical_date, created_at, started_at,"
             " holder, lease_until, events, events_until) values (?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -85,16 +87,25 @@ class RunsSQL:
             self.add_task(run.id, scope, spec, now)
         return self.get(GetRun(request.dag_id, request.run_id), now)
 
+    def _refuse_unfinished(self, dag_id: str) -> None:
+        rows = self.execute(
+            "select run_id from run where dag_id = ? and state in ('running', 'paused') limit 1", (dag_id,)
+        )
+        if rows:
+            raise Conflict(f"{dag_id} has a run that has not ended, {rows[0][0]}; resume it, or cancel it")
+
     def add_task(self, run: int, scope: TaskScope, spec: TaskSpec, now: int) -> int:
         """Add a waiting task instance and return its scope's id; a scope that exists already keeps its entries."""
         scope_id = self.state.lock_scope(scope, now).id
         attempts = self.execute("select coalesce(max(number), 0) from attempt where scope_id = ?", (scope_id,))
         self.execute(
-            "insert into task (scope_id, run, state, attempt, upstream, mapped, clear_on_success, discard_on_clear)"
-            " values (?, ?, 'waiting', ?, ?, ?, ?, ?)",
+            "insert into task (scope_id, run, state, reserved, attempt, upstream, mapped, clear_on_success,"
+            " discard_on_clear)"
+            " values (?, ?, 'waiting', (select reserved_attempt from scope where id = ?), ?, ?, ?, ?, ?)",
             (
                 scope_id,
                 run,
+                scope_id,
                 attempts[0][0],
                 _encode(spec.upstream).decode(),
                 int(spec.mapped),

@@ -103,11 +103,12 @@ class StateSQL:
         """Return a scope, locked, or None."""
         if isinstance(scope, AssetScope):
             return self._find_asset(scope)
+        placed = self._find_placed(scope) if scope.map_index >= 0 and scope.item is None else None
+        if placed is not None:  # also where there is state of that position, from before the task had keys
+            return placed
         rows = self.execute(
             f"select id, revision, fence, floor, sweep_at from scope where digest = ?{self.lock}", (address(scope),)
         )
-        if not rows and scope.map_index >= 0 and scope.item is None:
-            return self._find_placed(scope)
         return ScopeRow(*rows[0]) if rows else None
 
     def _find_placed(self, scope: TaskScope) -> ScopeRow | None:

@@ -144,30 +144,28 @@ def show_asset(place: Place, name: str, uri: bool, limit: int, as_json: bool, re
         events = _newest_events(store, scope, limit)
         if not entries and not events and scope is asked:
             raise NotFound(f"there is no {asked}; `outlast assets ls` lists those there are")
-        secret = [show.is_secret(store.config, entry.key, reveal) for entry in entries]
-        config = store.config
+        pairs = [(entry, show.is_secret(store.config, entry.key, reveal)) for entry in entries]
+        told = [(event, _extra(event, store.config, reveal)) for event in events]
     if as_json:
-        show.document(
-            {
-                "name": scope.name,
-                "uri": scope.uri,
-                "entries": [show.entry_document(*pair) for pair in zip(entries, secret, strict=True)],
-                "events": [_event_document(event, config, reveal) for event in events],
-            }
-        )
-        return
-    for title, text in (("name", scope.name), ("URI", scope.uri)):
+        documents = [show.entry_document(*pair) for pair in pairs], [_event_document(*pair) for pair in told]
+        show.document({"name": scope.name, "uri": scope.uri, "entries": documents[0], "events": documents[1]})
+    else:
+        _show(scope, pairs, told)
+
+
+def _show(scope: AssetScope, entries: list[tuple[Entry, bool]], events: list[tuple[EventRow, Any]]) -> None:
+    for title, text in (("name:", scope.name), ("URI:", scope.uri)):
         if text:
-            show.line(f"{title + ':':<7}{text}")
+            show.line(f"{title:<7}{text}")
     if entries:
         columns = [Column("KEY"), Column("VALUE", narrow="cut"), Column("REVISION", True)]
-        cells = [_entry_cells(*pair) for pair in zip(entries, secret, strict=True)]
-        show.table([*columns, Column("CHANGED", narrow="keep"), Column("BY")], cells)
+        columns += [Column("CHANGED", narrow="keep"), Column("BY")]
+        show.table(columns, [_entry_cells(*pair) for pair in entries])
     else:
         show.note("it has no state")
     if events:
         columns = [Column("UPDATED", narrow="keep"), Column("BY"), Column("EXTRA", narrow="cut")]
-        show.table(columns, [_event_cells(event, config, reveal) for event in events])
+        show.table(columns, [_event_cells(*pair) for pair in events])
 
 
 def _found(store: Store, asked: AssetScope) -> tuple[AssetScope, list[Entry]]:
@@ -218,14 +216,13 @@ def _is_same(one: AssetScope, other: AssetScope) -> bool:
     return bool(shared) and agree(one, other)
 
 
-def _event_cells(event: EventRow, config: Config, reveal: bool) -> list[str]:
+def _event_cells(event: EventRow, extra: Any) -> list[str]:
     by = "" if event.source is None else str(event.source)
-    return [show.age(moment(event.at)), by, show.cut(show.value_text(_extra(event, config, reveal)))]
+    return [show.age(moment(event.at)), by, show.cut(show.value_text(extra))]
 
 
-def _event_document(event: EventRow, config: Config, reveal: bool) -> dict[str, Any]:
+def _event_document(event: EventRow, extra: Any) -> dict[str, Any]:
     source = None if event.source is None else str(event.source)
-    extra = _extra(event, config, reveal)
     return {"id": event.id, "at": moment(event.at), "source": source, "extra": extra}
 
 

@@ -15,7 +15,14 @@ from ..store import Store, connect
 from ..values import Scope, TaskScope
 from .person import person
 
-__all__ = ["is_there", "opened", "refuse_lost", "stands_at", "state_of"]
+__all__ = ["fixed_url", "is_there", "opened", "refuse_lost", "stands_at", "state_of"]
+
+
+def fixed_url(url: str | None) -> str:
+    """Return the store's URL as it is meant here and now, whatever changes the working directory later."""
+    settings = configuration.load()
+    resolved, _ = configuration.resolve_url(url, settings)
+    return file_of(resolved, settings) or resolved
 
 
 @contextmanager

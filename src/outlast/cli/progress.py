@@ -122,12 +122,14 @@ class _Lines:
     def __init__(self, store: Store, dag: DAG) -> None:
         self.store, self.dag = store, dag
         self.seen: dict[TaskScope, tuple[str, int]] = {}
+        self.is_first = True
         self.logs = log_folder(store.config, store.url)
         self.failures: list[TaskRow] = []
 
     def see(self, detail: RunDetail, quiet: bool = False) -> None:
         """Say what has changed since the last look; at the first, what had ended before is only counted."""
-        if not self.seen:
+        if self.is_first:
+            self.is_first = False
             done = {task.scope: (task.state, task.attempt) for task in detail.tasks if task.state in ENDED}
             self.seen |= done
             if done and not quiet:

@@ -14,10 +14,10 @@ import click
 import msgspec
 
 from ..codec import parse
-from ..errors import DagError, InvalidValue
+from ..errors import Conflict, DagError, InvalidValue
 from ..run_requests import RunRow
 from ..store import Store
-from .opening import opened
+from .opening import fixed_url, opened
 from .options import Place, at_place
 from .show import note
 
@@ -69,10 +69,11 @@ def run(
     if run_id is not None and resume:
         raise click.UsageError("--run-id and --resume exclude each other: --run-id ID alone goes on with that run")
     wanted = _Wanted(run_id, resume, dict(_parameter(text) for text in params), _moment(logical_date))
+    url = fixed_url(place.url)
     dags = _dags(files, dag_id)
     for loaded, dag in dags:
         _say_schedule(dag, loaded.path)
-    with opened(place.url, create=True) as store:
+    with opened(url, create=True) as store:
         ended = _run(store, dags, wanted, keep)
     for each in ended:
         if each.problem:
@@ -119,7 +120,7 @@ def _run(store: Store, dags: list[tuple[LoadedFile, DAG]], wanted: _Wanted, keep
         openings = [Opening(store, loaded, dag, display.say, _countdown) for loaded, dag in dags]
         known = [opening for opening in openings if wanted.run_id is not None and opening.exists(wanted.run_id)]
         for opening in known or openings:
-            row = _open(store, opening, wanted)
+            row = _open(store, opening, wanted, alone=len(openings) == 1)
             if row is not None:
                 session.add(opening, row)
         for opening in openings:
@@ -128,7 +129,7 @@ def _run(store: Store, dags: list[tuple[LoadedFile, DAG]], wanted: _Wanted, keep
         return session.run()
 
 
-def _open(store: Store, opening: Opening, wanted: _Wanted) -> RunRow | None:
+def _open(store: Store, opening: Opening, wanted: _Wanted, *, alone: bool) -> RunRow | None:
     """Take up or start the run of a DAG that is meant; None for one that waits for assets."""
     from ..runner.opening import new_run_id, newest_unfinished
 
@@ -137,10 +138,16 @@ def _open(store: Store, opening: Opening, wanted: _Wanted) -> RunRow | None:
     chosen = unfinished if wanted.run_id is None else wanted.run_id
     if chosen is not None and opening.exists(chosen):
         return opening.resume(chosen, wanted.params)
-    if dag.asset_condition is not None and wanted.run_id is None:
+    if dag.asset_condition is not None and (wanted.run_id is None or not alone):
         return None
     run_id = new_run_id(store.clock()) if chosen is None else chosen
-    return opening.start(run_id, wanted.params, wanted.logical_date)
+    try:
+        return opening.start(run_id, wanted.params, wanted.logical_date, unless_unfinished=wanted.resume)
+    except Conflict:
+        unfinished = newest_unfinished(store, dag.dag_id) if wanted.resume else None
+        if unfinished is None:
+            raise
+        return opening.resume(unfinished, wanted.params)  # somebody has started it meanwhile
 
 
 def _exit_status(ends: Sequence[str]) -> int:

@@ -11,6 +11,7 @@ import click
 
 from ..run_requests import ENDED, RunDetail, RunRow, RunState, Touched
 from ..runner.logs import log_folder, remove_run_logs, run_folder
+from ..runner.processes import kill_groups
 from ..store import Store
 from ..values import moment
 from . import show
@@ -240,6 +241,7 @@ def rm(place: Place, address: str, force: bool, yes: bool, as_json: bool) -> Non
             told = f"{run_name(detail.run)} has {what}. They go with their history, results and logs, for good."
             confirm(told, "Remove it?", "nothing was removed")
         verbs.delete(dag_id, run_id, force=force, instead_of=dead_holder(detail.run))
+        kill_groups([process for task in detail.tasks for process in (task.supervisor, task.child)])
         logs = log_folder(store.config, store.url)
         remove_run_logs(logs, dag_id, run_id)
     if as_json:

@@ -24,11 +24,46 @@ def did_you_mean(name: str, allowed: Iterable[str], likeness: float = 0.6) -> st
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
+#: Arguments of Airflow's DAGs and operators about things outlast does not have, which change nothing here.
+IGNORED = frozenset(
+    {
+        "owner",
+        "email",
+        "email_on_failure",
+        "email_on_retry",
+        "pool",
+        "pool_slots",
+        "queue",
+        "priority_weight",
+        "weight_rule",
+        "depends_on_past",
+        "wait_for_downstream",
+        "do_xcom_push",
+        "executor",
+        "executor_config",
+        "run_as_user",
+        "sla",
+        "task_display_name",
+        "dag_display_name",
+        "is_paused_upon_creation",
+        "fail_fast",
+        "render_template_as_native_obj",
+        "template_searchpath",
+        "jinja_environment_kwargs",
+        "user_defined_macros",
+        "user_defined_filters",
+        "access_control",
+        "owner_links",
+        "dag_version",
+    }
+)
+
+
 def refuse_unknown(what: str, unknown: Iterable[str], allowed: Iterable[str]) -> None:
-    """Raise DagError for the first name that is not allowed; `unknown` may be any names."""
+    """Raise DagError for the first name that is neither allowed nor `IGNORED`; `unknown` may be any names."""
     known = sorted(allowed)
     for name in unknown:
-        if name not in known:
+        if name not in known and name not in IGNORED:
             hint = did_you_mean(name, known) or f"; it takes {', '.join(known) or 'none'}"
             raise DagError(f"{what} has no argument {name!r}{hint}")
 

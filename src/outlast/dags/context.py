@@ -285,4 +285,4 @@ def _value(result: Result, ti: TaskInstance, required: bool) -> Any:
             pass
     if required:
         raise DagError(f"there is no {result!r} in this run; see what task {task_id!r} returned, and what became of it")
-    return None
+    return [] if result.task.mapped and not (rows or result.path) else None

@@ -33,12 +33,16 @@ LIMIT = 120.0
 
 
 class Aftermath(msgspec.Struct, frozen=True):
-    """What to do for an attempt that is over, and why it ended; `callback` is the name of the operator's."""
+    """What to do for an attempt that is over, and why it ended; `callback` is the name of the operator's.
+
+    `final` says that it was the last one: the job is then cancelled only where `cancel_on_final_failure` wants it.
+    """
 
     job: Job
     attempt: int
     why: str
     cancel: bool = False
+    final: bool = False
     callback: str | None = None
     limit: float = LIMIT
 
@@ -141,16 +145,16 @@ class Ended(Attempt):
         self.restore()
         self.context["exception"] = TaskError(aftermath.why)
         with entered(self.context):
-            done = self._cancel() if aftermath.cancel else True
+            done = self._cancel(aftermath.final) if aftermath.cancel else True
             if aftermath.callback is not None:
                 self._call(aftermath.callback)
         return done
 
-    def _cancel(self) -> bool:
+    def _cancel(self, final: bool) -> bool:
         from ..dags.job_cancelling import cancel_stored_job
         from ..dags.resumable import ResumableJobMixin
 
-        if not isinstance(self.operator, ResumableJobMixin):
+        if not isinstance(self.operator, ResumableJobMixin) or (final and not self.operator.cancel_on_final_failure):
             return True
         try:
             print(f"outlast: {cancel_stored_job(self.operator, self.context)}", file=sys.stderr)

@@ -34,9 +34,7 @@ def live(store: Store, job: Job, task: TaskRow, fence: Fence, life: int, report:
     if os.read(life, 1) != b"g":
         os._exit(0)
     _tie_to(life)
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     me = os.getpid()
     message = Attempt(store, job, task, fence).run()
     _flush()

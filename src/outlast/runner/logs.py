@@ -1,4 +1,4 @@
-"""Where task logs are: one file an attempt, `FOLDER/DAG/RUN/TASK[/INDEX]/attempt-N.log`."""
+"""Where task logs are: one file an attempt, `FOLDER/DAG/RUN/TASK[/INDEX or item KEY]/attempt-N.log`."""
 
 from __future__ import annotations
 
@@ -40,10 +40,18 @@ def run_folder(folder: str, dag_id: str, run_id: str) -> str:
 
 def log_path(folder: str, scope: TaskScope, attempt: int) -> str:
     """Return the log file of one attempt."""
-    index = [] if scope.map_index < 0 else [str(scope.map_index)]
     return os.path.join(
-        run_folder(folder, scope.dag_id, scope.run_id), _segment(scope.task_id), *index, f"attempt-{attempt}.log"
+        run_folder(folder, scope.dag_id, scope.run_id),
+        _segment(scope.task_id),
+        *_place(scope),
+        f"attempt-{attempt}.log",
     )
+
+
+def _place(scope: TaskScope) -> list[str]:
+    if scope.item is not None:  # whose attempts are counted wherever it is
+        return [_segment("item " + scope.item.replace("%", "%25").replace("/", "%2F"))]
+    return [] if scope.map_index < 0 else [str(scope.map_index)]
 
 
 def remove_run_logs(folder: str, dag_id: str, run_id: str) -> None:

@@ -128,6 +128,8 @@ class Runner:
 
     def _look(self) -> RunDetail:
         detail: RunDetail = self._send(GetRun(self.row.dag_id, self.row.run_id))
+        if detail.run.id != self.row.id:
+            raise NotFound("another run has taken its name")
         if self._collect(detail):
             detail = self._send(GetRun(self.row.dag_id, self.row.run_id))
         self.observer(detail)
@@ -199,7 +201,7 @@ class Runner:
                 del self.active[scope]
                 self._after_exit(active, scope)
                 changed = True
-            elif row is not None and row.attempt > active.after and row.state != "running":
+            elif row is None or (row.attempt > active.after and row.state != "running"):
                 self._notice(active)
         return changed
 
@@ -229,10 +231,15 @@ class Runner:
             self.problem = f"{scope}: the worker could not start: {_last_line(worker) or 'it does not say why'}"
 
     def _lose(self, task: TaskRow) -> None:
-        """Give up on an attempt whose lease has lapsed; it is fenced when the next one begins."""
+        """Give up on an attempt whose lease has lapsed; it is fenced when the next one begins.
+
+        What still works for it on this host is killed before that; what is stopped does nothing until it is fenced.
+        """
         active = self.active.pop(task.scope, None)
         if active is not None:
             self.past.append(active.worker)
+        if task.child is not None and not processes.is_stopped(task.child):
+            processes.kill_groups([task.child])
         self.orphans += [task.child, task.supervisor]
         self._report_crash(task, f"no sign of life within its lease of {self.settings.lease_seconds:g} s")
 
@@ -261,6 +268,9 @@ class Runner:
         request = HoldRun(self.row.dag_id, self.row.run_id, self.me, self.settings.lease_seconds)
         held: Held = self._send(request)
         self.renew_at = time.monotonic() + self.settings.lease_seconds / 3
+        if held.run.id != self.row.id:
+            self.problem = f"run {self.row.dag_id}/{self.row.run_id} was removed while it ran"
+            return False
         if not held.ok and held.run.state not in ENDED:
             self.problem = "another runner has taken this run over"
             return False

@@ -65,6 +65,7 @@ class Opening:
         logical_date: datetime | None = None,
         *,
         events: tuple[int, ...] = (),
+        unless_unfinished: bool = False,
     ) -> RunRow:
         """Create a run; Conflict if the id exists, DagError for a wrong parameter."""
         if self.store.config.state_store.backend is None and path_of(self.store.url) is None:
@@ -91,6 +92,7 @@ class Opening:
             self.me,
             self.lease,
             events,
+            unless_unfinished,
         )
         detail: RunDetail = self.store.backend.send(request)
         return detail.run
@@ -171,12 +173,12 @@ class Opening:
     def _give_back(self, run: RunRow) -> None:
         """End what the runner before has left running on this host, and give its attempts back uncounted."""
         detail: RunDetail = self.store.backend.send(GetRun(run.dag_id, run.run_id))
+        processes.kill_groups([process for task in detail.tasks for process in (task.supervisor, task.child)])
         left = [
             task
             for task in detail.tasks
             if task.state == "running" and task.supervisor is not None and processes.is_here(task.supervisor)
         ]
-        processes.kill_groups([process for task in left for process in (task.supervisor, task.child)])
         for task in left:
             fence = Fence(task.scope, task.attempt, task.scope_id)
             try:

@@ -13,7 +13,7 @@ from functools import cache
 
 from ..run_requests import ProcessRef
 
-__all__ = ["identify", "is_alive", "is_here", "kill_group", "kill_groups", "me"]
+__all__ = ["identify", "is_alive", "is_here", "is_stopped", "kill_group", "kill_groups", "me"]
 
 
 @cache
@@ -48,6 +48,13 @@ def identify(pid: int) -> ProcessRef:
 def me() -> ProcessRef:
     """Return what to remember of this process."""
     return identify(os.getpid())
+
+
+def is_stopped(process: ProcessRef) -> bool:
+    """Say whether a process is stopped, so that it does nothing for now; where that cannot be told, it is not."""
+    with suppress(OSError), open(f"/proc/{process.pid}/stat", encoding="utf-8", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()[0] in "Tt"
+    return False
 
 
 def is_here(process: ProcessRef) -> bool:

@@ -20,6 +20,7 @@ from .logs import check_logs, log_folder, remove_run_logs
 from .loop import Observer, RunEnd, Runner
 from .opening import Opening
 from .triggerer import LocalTriggerer
+from .watching import Watcher, watchers_of
 
 if TYPE_CHECKING:
     from ..dags.graph import DAG
@@ -65,6 +66,8 @@ class Session:
         self.closing: list[tuple[Runner, RunEnd, float]] = []
         self.ended: list[Ended] = []
         self.triggerer: LocalTriggerer | None = None
+        self.watchers: list[Watcher] = []
+        self.watching: set[str] = set()
         self.began_at_event: int = self._send(ListEvents(limit=0)).newest
         self.seen_event = -1
         self.stopping: str | None = None
@@ -81,6 +84,9 @@ class Session:
     def consume(self, opening: Opening) -> None:
         """Start a run of a DAG whenever the assets of its schedule have been updated."""
         self.openings[opening.dag.dag_id] = self.consumers[opening.dag.dag_id] = opening
+        self.watchers = watchers_of((each.loaded.path, each.dag) for each in self.consumers.values())
+        if watchers_of([(opening.loaded.path, opening.dag)]):
+            self.watching.add(opening.dag.dag_id)
 
     def run(self) -> list[Ended]:
         """Run until every run has ended, or somebody asks for a pause."""
@@ -107,7 +113,11 @@ class Session:
         self._close()
         self._watch_triggers()
         self._tidy()
-        return bool(self.runners or self.closing)
+        return bool(self.runners or self.closing or self._is_watching())
+
+    def _is_watching(self) -> bool:
+        """Say whether a DAG has yet to be started for what a watcher sees."""
+        return bool(self.watching - {ended.run.dag_id for ended in self.ended})
 
     def _end(self, runner: Runner, end: RunEnd) -> None:
         """Have a run's workers stop, and wait for them before it is let go."""
@@ -192,10 +202,10 @@ class Session:
         if self.triggerer is not None and self.triggerer.ended and self.triggerer.may_begin_again:
             self.triggerer.close()
             self.triggerer = None
-        if waiting and self.triggerer is None:
+        if (waiting or self.watchers) and self.triggerer is None:
             self.triggerer = LocalTriggerer(self.store.url, log_folder(self.store.config, self.store.url))
         if self.triggerer is not None:
-            self.triggerer.look({runner.row.id: runner.row.file for runner in self.runners})
+            self.triggerer.look({runner.row.id: runner.row.file for runner in self.runners}, self.watchers)
 
     def _tidy(self) -> None:
         """Sweep and prune one batch now and then, while there is nothing better to do."""

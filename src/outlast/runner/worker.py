@@ -280,6 +280,11 @@ def _become_child(supervisor: Supervisor, life: int, report: int, log: int) -> N
     try:
         signal.set_wakeup_fd(-1)
         live(supervisor.store, supervisor.job, supervisor.task, supervisor.fence, life, report, log)
+    except BaseException:
+        import traceback
+
+        with suppress(Exception):
+            os.write(log, b"outlast: the attempt could not be reported:\n" + traceback.format_exc().encode())
     finally:
         os._exit(70)
 

@@ -1,6 +1,7 @@
 -- Step 3: mapped task instances, deferral, events of assets.
 
 alter table scope add column item_digest text;              -- of the item a position had when it was expanded
+alter table scope add column reserved_attempt integer not null default 0; -- by a clear, until it is expanded again
 
 alter table task add column mapped integer not null default 0;   -- 1: stands for instances not known yet
 alter table task add column next_method text;               -- where an attempt that was deferred goes on
