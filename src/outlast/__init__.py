@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .dags.outcomes import TaskTimeout as TaskTimeout
     from .dags.params import Param as Param
     from .dags.resumable import JobNotFound as JobNotFound
+    from .dags.resumable import JobRefused as JobRefused
     from .dags.resumable import ResumableJobMixin as ResumableJobMixin
     from .dags.resumable import ResumeDecision as ResumeDecision
     from .dags.sensors import BaseSensorOperator as BaseSensorOperator
@@ -81,7 +82,7 @@ _HOMES = {
     "dags.outcomes": "FailTask SensorTimeout SkipTask TaskDeferralError TaskDeferralTimeout TaskDeferred "
     "TaskError TaskRescheduled TaskTimeout",
     "dags.params": "Param",
-    "dags.resumable": "JobNotFound ResumableJobMixin ResumeDecision",
+    "dags.resumable": "JobNotFound JobRefused ResumableJobMixin ResumeDecision",
     "dags.sensors": "BaseSensorOperator PokeReturnValue",
     "dags.triggers": "BaseEventTrigger BaseTrigger DateTimeTrigger TimeDeltaTrigger TriggerEvent",
     "errors": "BackendError ConfigError Conflict DagError InvalidKey InvalidValue NotFound OutlastError "

@@ -316,13 +316,17 @@ class ListDeferred(msgspec.Struct, frozen=True, tag="list_deferred"):
 
 
 class DeferredRow(msgspec.Struct, frozen=True):
-    """A deferred task instance, and the trigger it waits for; `deadline` in microseconds since the epoch."""
+    """A deferred task instance, and the trigger it waits for; `number` counts the deferrals of the task instance.
+
+    `deadline` is in microseconds since the epoch.
+    """
 
     scope: TaskScope
     scope_id: int
     attempt: int
     deferral: Deferral
     deadline: int | None
+    number: int = 1
 
 
 class DeferredRows(msgspec.Struct, frozen=True, tag="deferred_rows"):
@@ -330,11 +334,15 @@ class DeferredRows(msgspec.Struct, frozen=True, tag="deferred_rows"):
 
 
 class Fire(msgspec.Struct, frozen=True, tag="fire"):
-    """Let a deferred attempt go on, with JSON text as in Resumption; nothing happens when it waits no more."""
+    """Let a deferred attempt go on, with JSON text as in Resumption; nothing happens when it waits no more.
+
+    `number` is the deferral that is meant; None: the one there is.
+    """
 
     scope_id: int
     attempt: int
     event: str
+    number: int | None = None
 
 
 class Item(msgspec.Struct, frozen=True):

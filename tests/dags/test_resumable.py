@@ -770,7 +770,7 @@ def survive(job: Job, life: list[tuple[str, str]], state: Any) -> tuple[int, lis
 
 @pytest.mark.parametrize(("kind", "dedupes"), [(Findable, False), (Job, True), (Findable, True)])
 @given(life=lives)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_one_job_for_each_terminal_outcome(kind: type[Job], dedupes: bool, life: Any) -> None:
     with outlast.connect(":memory:") as store:
         job = kind(task_id="t", system=System(dedupes))
@@ -781,7 +781,7 @@ def test_one_job_for_each_terminal_outcome(kind: type[Job], dedupes: bool, life:
 
 
 @given(life=lives)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_without_either_each_possible_duplicate_is_reported(life: Any) -> None:
     events: list[str] = []
     end: Callable[[], None] = job_events.count_with(lambda event, tags: events.append(event))

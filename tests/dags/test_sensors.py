@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from outlast import DagError, StaleAttempt
+from outlast.dags.deferral import stored_deferral
 from outlast.dags.graph import DAG
 from outlast.dags.operators import BaseOperator, task
 from outlast.dags.outcomes import FailTask, SensorTimeout, SkipTask, TaskDeferred, TaskRescheduled
@@ -292,6 +293,14 @@ def test_an_option_a_sensor_does_not_take(dag: DAG) -> None:
         task.sensor(poke_intervall=5)(lambda: True)
     with pytest.raises(DagError, match="@task has no argument 'poke_interval'"):
         task(poke_interval=5)(lambda: True)
+
+
+def test_a_function_that_looks_again_cannot_defer(attempt: Attempts, dag: DAG) -> None:
+    @task.sensor
+    def there() -> bool: ...
+
+    with pytest.raises(DagError, match=r"SensorTask.execute\(\) has no argument 'event'"):
+        stored_deferral(there().linked(), TaskDeferred(trigger=TimeDeltaTrigger(1)))
 
 
 def test_a_function_may_be_async(attempt: Attempts, dag: DAG) -> None:

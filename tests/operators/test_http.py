@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import http.server
 import json
-import os
-import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -23,6 +20,7 @@ from outlast.dags.outcomes import FailTask
 from outlast.dags.resumable import JobNotFound, JobRefused
 from outlast.operators import HttpJobOperator
 from outlast.operators.http import HttpJobError
+from support import attempting
 
 ID, INTENT = "remote_job_id", "remote_job_id.intent"
 
@@ -143,16 +141,19 @@ def state(tmp_path: Path) -> Iterator[outlast.TaskState]:
         yield store.task("d/r/t", attempt="new")
 
 
-def made(jobs: Jobs, *without: str, **more: Any) -> HttpJobOperator:
-    """Make an operator for the whole of the API, less some calls."""
-    calls: dict[str, Any] = {
+def calls_of(jobs: Jobs) -> dict[str, Any]:
+    return {
         "submit": ("POST", f"{jobs.url}/jobs", "job.id"),
         "status": ("GET", jobs.url + "/jobs/{id}", "job.state"),
         "find": ("GET", jobs.url + "/jobs?key={token}", "jobs.0.id"),
         "result": ("GET", jobs.url + "/jobs/{id}/result", "rows"),
         "cancel": ("DELETE", jobs.url + "/jobs/{id}"),
     }
-    kept = {name: call for name, call in calls.items() if name not in without}
+
+
+def made(jobs: Jobs, *without: str, **more: Any) -> HttpJobOperator:
+    """Make an operator for the whole of the API, less some calls."""
+    kept = {name: call for name, call in calls_of(jobs).items() if name not in without}
     defaults: dict[str, Any] = {"poll_interval": 0.01, "request_timeout": 0.3, "retry_for": 5.0, "task_id": "t"}
     operator = HttpJobOperator(**kept | defaults | more)
     operator.find_job_grace = 0.2
@@ -390,23 +391,18 @@ def test_a_server_that_dies_and_comes_back(state: outlast.TaskState) -> None:
 
 def test_a_worker_killed_while_the_reply_is_on_its_way(tmp_path: Path, jobs: Jobs) -> None:
     jobs.plan = ["hang"]
-    operator = made(jobs, request_timeout=30)
-    pid = os.fork()
-    if pid == 0:
-        with suppress(BaseException), outlast.connect(tmp_path / "s.db") as store:
-            run(operator, store.task("d/r/t", attempt="new"))
-        os._exit(1)
+    arguments = {**calls_of(jobs), "request_timeout": 30}
+    process = attempting.begin(store=tmp_path / "s.db", attempt="new", kind="HttpJobOperator", arguments=arguments)
     deadline = time.monotonic() + 20
     while not jobs.started:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    os.kill(pid, signal.SIGKILL)
-    assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL
+    attempting.kill(process)
     jobs.late.set()
     with outlast.connect(tmp_path / "s.db") as store:
         state = store.task("d/r/t", attempt="new")
         assert state.keys() == [INTENT]
-        assert run(operator, state) == 42
+        assert run(made(jobs), state) == 42
     assert jobs.started == 1
 
 

@@ -20,6 +20,7 @@ import outlast
 from outlast.dags.job_cancelling import cancel_stored_job
 from outlast.dags.resumable import JobNotFound, JobRefused
 from outlast.operators import ProcessJobOperator, launcher
+from support import attempting
 
 ID, INTENT = "remote_job_id", "remote_job_id.intent"
 PATIENCE = 30.0
@@ -76,24 +77,22 @@ def until(condition: Callable[[], Any], what: str) -> Any:
     return found
 
 
+def stored(folder: Path) -> bool:
+    with outlast.connect(folder / "s.db") as store:
+        return ID in store.task("d/r/t").keys()  # noqa: SIM118
+
+
 def starts(folder: Path) -> list[str]:
     path = folder / "starts"
     return path.read_text().splitlines() if path.exists() else []
 
 
-def attempt_killed(operator: ProcessJobOperator, place: Path, when: Callable[[], Any]) -> None:
+def attempt_killed(folder: Path, kind: str, when: Callable[[], Any]) -> None:
     """Run an attempt in a process and session of its own, and kill all of that as soon as something holds."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setsid()
-            with outlast.connect(place) as store:
-                run(operator, store.task("d/r/t", attempt="new"))
-        finally:
-            os._exit(1)
+    arguments = {"command": WAITS, "cwd": folder, "output_dir": folder / "jobs"}
+    process = attempting.begin(store=folder / "s.db", attempt="new", kind=kind, arguments=arguments)
     until(when, "the moment to kill the attempt")
-    os.killpg(pid, signal.SIGKILL)
-    assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL
+    attempting.kill(process)
 
 
 @pytest.fixture
@@ -219,8 +218,7 @@ def test_a_job_outlives_its_worker_and_is_found_again(
     make: Make, tmp_path: Path, again: Callable[[], outlast.TaskState]
 ) -> None:
     operator = make(WAITS)
-    with outlast.connect(tmp_path / "s.db"):
-        attempt_killed(operator, tmp_path / "s.db", lambda: starts(tmp_path))
+    attempt_killed(tmp_path, "ProcessJobOperator", lambda: starts(tmp_path) and stored(tmp_path))
     state = again()
     assert operator.resume_decision({"task_state_store": state}).kind == "reconnect"
     (tmp_path / "go").touch()
@@ -232,7 +230,7 @@ def test_a_job_that_ends_meanwhile_has_left_its_result(
     make: Make, tmp_path: Path, jobs: Path, again: Callable[[], outlast.TaskState]
 ) -> None:
     operator = make(WAITS)
-    attempt_killed(operator, tmp_path / "s.db", lambda: starts(tmp_path))
+    attempt_killed(tmp_path, "ProcessJobOperator", lambda: starts(tmp_path) and stored(tmp_path))
     (tmp_path / "go").touch()
     until(lambda: list(jobs.glob("*/status.json")), "the job ends")
     state = again()
@@ -241,23 +239,11 @@ def test_a_job_that_ends_meanwhile_has_left_its_result(
     assert len(starts(tmp_path)) == 1
 
 
-class DiesUnrecorded(ProcessJobOperator):
-    """Its first attempt dies when the job has been launched and not been recorded."""
-
-    def _launched(self, folder: str, said: str) -> dict[str, Any]:
-        job = super()._launched(folder, said)
-        if not os.path.exists("died"):
-            open("died", "x").close()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return job
-
-
 def test_a_death_between_the_launch_and_its_record(
-    make: Make, tmp_path: Path, jobs: Path, again: Callable[[], outlast.TaskState], monkeypatch: pytest.MonkeyPatch
+    make: Make, tmp_path: Path, jobs: Path, again: Callable[[], outlast.TaskState]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    operator = make(WAITS, DiesUnrecorded)
-    attempt_killed(operator, tmp_path / "s.db", (tmp_path / "died").exists)
+    operator = make(WAITS)
+    attempt_killed(tmp_path, "DiesUnrecorded", lambda: starts(tmp_path))
     state = again()
     assert state.keys() == [INTENT]
     decision = operator.resume_decision({"task_state_store": state})

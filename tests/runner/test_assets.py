@@ -368,7 +368,7 @@ def until_done(ground: Ground, number: int) -> None:
 
 def test_what_a_watcher_sees_starts_the_dag(ground: Ground) -> None:
     write(ground, d=WATCHED)
-    program = ground.start()
+    program = ground.start("--keep")
     for number in (1, 2):
         (ground.folder / f"in-{number}").touch()
         until_done(ground, number)
@@ -380,16 +380,23 @@ def test_what_a_watcher_sees_starts_the_dag(ground: Ground) -> None:
     assert ground.left_soon() == []
 
 
+def test_without_keep_it_stays_until_the_watcher_has_started_it(ground: Ground) -> None:
+    write(ground, d=WATCHED)
+    (ground.folder / "in-1").touch()
+    assert ground.run().status == 0
+    assert (ground.marks, ground.left_soon()) == (["read in-1"], [])
+
+
 def test_a_watcher_goes_on_where_it_was(ground: Ground) -> None:
     write(ground, d=WATCHED)
     (ground.folder / "in-1").touch()
-    program = ground.start()
+    program = ground.start("--keep")
     until_done(ground, 1)
     program.signal(signal.SIGKILL)
     program.ends()
     ground.until(lambda: not ground.left(), "its processes end")
     (ground.folder / "in-2").touch()
-    program = ground.start()
+    program = ground.start("--keep")
     until_done(ground, 2)
     program.signal(signal.SIGTERM)
     assert program.ends().status == 0

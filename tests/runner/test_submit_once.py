@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import json
 import os
 import random
 import signal
@@ -13,15 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 import outlast
 from outlast.config import Config, StateStoreSettings
-from outlast.dags.job_events import logger
-from outlast.operators import ProcessJobOperator, launcher
-from support import job_system
-from support.job_system import Client, FindingClient
+from outlast.operators import launcher
+from support import attempting, job_system
 
 ID, INTENT = "remote_job_id", "remote_job_id.intent"
 #: Seconds after its beginning within which an attempt is killed; an attempt takes 0.1 s.
@@ -39,7 +36,7 @@ class Ground:
         for name in ("requests", "replies", "jobs", "tokens"):
             (folder / name).mkdir()
         self.system = None if way == "process" else self._system(seed)
-        self.operator: Any = self._operator()
+        self.operator = self._operator()
         with self.connected() as store:
             store.task("d/r/t").keys()
 
@@ -50,64 +47,52 @@ class Ground:
             time.sleep(0.005)
         return process
 
-    def _operator(self) -> Any:
-        if self.way == "process":
-            operator = ProcessJobOperator(
-                task_id="t",
-                command="echo $$ >> starts; sleep 0.05",
-                cwd=self.folder,
-                output_dir=self.folder / "jobs",
-                poll_interval=0.01,
-            )
-            operator.find_job_grace = 0.2
-            return operator
-        return (FindingClient if self.way == "finds" else Client)(task_id="t", folder=self.folder)
+    def _operator(self) -> dict[str, Any]:
+        if self.way != "process":
+            return {"kind": "FindingClient" if self.way == "finds" else "Client", "arguments": {"folder": self.folder}}
+        arguments = {
+            "command": "echo $$ >> starts; sleep 0.05",
+            "cwd": self.folder,
+            "output_dir": self.folder / "jobs",
+            "poll_interval": 0.01,
+        }
+        return {"kind": "ProcessJobOperator", "arguments": arguments, "attributes": {"find_job_grace": 0.2}}
 
     def connected(self) -> outlast.Store:
         return outlast.connect(self.folder / "s.db", config=self.config)
 
-    def begin(self) -> tuple[int, int]:
-        """Begin the next attempt in a process of its own; return it, with a pipe it writes to when it has begun."""
+    def begin(self) -> subprocess.Popen[bytes]:
+        """Begin the next attempt in a process of its own."""
         self.attempt += 1
-        read, write = os.pipe()
-        pid = os.fork()
-        if pid:
-            os.close(write)
-            return pid, read
-        try:
-            os.setsid()
-            logger.addHandler(logging.FileHandler(self.folder / "log"))
-            logger.setLevel(logging.INFO)
-            with self.connected() as store:
-                state = store.task("d/r/t", attempt=self.attempt)
-                os.write(write, b"x")
-                result = self.operator.execute({"task_state_store": state})
-            (self.folder / "result").write_bytes(msgspec.json.encode(result))
-        finally:
-            os._exit(0 if (self.folder / "result").exists() else 1)
+        return attempting.begin(
+            store=self.folder / "s.db",
+            attempt=self.attempt,
+            log=self.folder / "log",
+            result=self.folder / "result",
+            **self.operator,
+        )
 
     def killed(self, after: float) -> str:
         """Run an attempt and kill it some time after it has begun; return what is stored then."""
-        pid, began = self.begin()
-        assert os.read(began, 1) == b"x"
-        os.close(began)
+        process = self.begin()
+        assert process.stdout is not None
+        assert process.stdout.read(1) == b"x"
         time.sleep(after)
-        os.killpg(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        return self.kill(process)
+
+    def kill(self, process: subprocess.Popen[bytes]) -> str:
+        """Kill an attempt; return what is stored then."""
+        attempting.kill(process)
         with self.connected() as store:
             keys = store.task("d/r/t").keys()
         return "id" if ID in keys else "intent" if INTENT in keys else "nothing"
 
     def completed(self) -> Any:
         """Run an attempt to its end and return its result."""
-        pid, began = self.begin()
-        os.close(began)
-        deadline = time.monotonic() + PATIENCE
-        while os.waitpid(pid, os.WNOHANG) == (0, 0):
-            assert time.monotonic() < deadline, self.log
-            time.sleep(0.005)
-        assert (self.folder / "result").exists(), self.log
-        return msgspec.json.decode((self.folder / "result").read_bytes())
+        process = self.begin()
+        assert process.communicate(timeout=PATIENCE) == (b"x", None), self.log
+        assert process.returncode == 0, self.log
+        return json.loads((self.folder / "result").read_text())
 
     @property
     def started(self) -> int:
@@ -184,15 +169,11 @@ def test_a_duplicate_is_possible_and_reported_where_the_system_does_nothing_agai
     ground: Ground, seed: int
 ) -> None:
     """What the others are protected from does happen: killed when the job has started and the id is not stored."""
-    pid, began = ground.begin()
-    os.close(began)
+    process = ground.begin()
     deadline = time.monotonic() + PATIENCE
     while not ground.started:
         assert time.monotonic() < deadline
-    os.killpg(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    with ground.connected() as store:
-        stored = store.task("d/r/t").keys()
+    stored = ground.kill(process)
     ground.completed()
-    assert ground.started == (2 if stored == [INTENT] else 1)
+    assert ground.started == (2 if stored == "intent" else 1)
     assert ground.log.count("resumable_job.uncertain_submit") == ground.started - 1

@@ -56,9 +56,9 @@ class Client(ResumableJobMixin, BaseOperator):
 
     find_job_grace = 0.5
 
-    def __init__(self, *, folder: Path, **kwargs: Any) -> None:
+    def __init__(self, *, folder: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.folder = folder
+        self.folder = Path(folder)
 
     def execute(self, context: Any) -> Any:
         return self.execute_resumable(context)

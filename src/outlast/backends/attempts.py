@@ -149,6 +149,7 @@ class AttemptsSQL:
         facts = (None,) * 4 if deferral is None else msgspec.structs.astuple(deferral)[:4]
         self.execute(
             f"update task set state = ?, due_at = ?, lease_until = 0, deadline = ?, event = null, child = null,"
+            " deferrals = deferrals + 1,"
             f" ({_DEFERRAL}) = (?, ?, ?, ?) where scope_id = ?",
             (
                 "up_for_reschedule" if deferral is None else "deferred",
@@ -225,20 +226,20 @@ class AttemptsSQL:
         found: list[DeferredRow] = []
         for run in request.runs:
             rows = self.execute(
-                f"select dag_id, run_id, task_id, map_index, item, scope.id, attempt, deadline, {_DEFERRAL}"
+                f"select dag_id, run_id, task_id, map_index, item, scope.id, attempt, deadline, deferrals, {_DEFERRAL}"
                 " from task join scope on scope.id = scope_id where run = ? and task.state = 'deferred'"
                 " order by scope.id",
                 (run,),
             )
-            found += [DeferredRow(TaskScope(*row[:5]), row[5], row[6], Deferral(*row[8:]), row[7]) for row in rows]
+            found += [_deferred(row) for row in rows]
         return DeferredRows(tuple(found))
 
     def fire(self, request: Fire, now: int) -> DeferredRows:
         """Let a deferred attempt go on; nothing happens when it waits no more."""
         self.execute(
             "update task set state = 'scheduled', event = ?, deadline = null"
-            " where scope_id = ? and attempt = ? and state = 'deferred'",
-            (request.event, request.scope_id, request.attempt),
+            " where scope_id = ? and attempt = ? and state = 'deferred' and deferrals = coalesce(?, deferrals)",
+            (request.event, request.scope_id, request.attempt, request.number),
         )
         return DeferredRows(())
 
@@ -278,6 +279,10 @@ def _again(request: Report, failures: int, crashes: int) -> bool:
         case "crashed":
             return crashes <= request.crash_retries
     return False
+
+
+def _deferred(row: Any) -> DeferredRow:
+    return DeferredRow(TaskScope(*row[:5]), row[5], row[6], Deferral(*row[9:]), row[7], row[8])
 
 
 def _attempt(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from .. import config as configuration
 from ..backends import file_of
@@ -21,7 +21,10 @@ __all__ = ["fixed_url", "is_there", "opened", "refuse_lost", "stands_at", "state
 def fixed_url(url: str | None) -> str:
     """Return the store's URL as it is meant here and now, whatever changes the working directory later."""
     settings = configuration.load()
-    resolved, _ = configuration.resolve_url(url, settings)
+    resolved, origin = configuration.resolve_url(url, settings)
+    if origin == configuration.DEFAULT_ORIGIN:  # named from here on, so that opening it does not make its folder
+        with suppress(OSError):
+            os.makedirs(os.path.dirname(resolved), mode=0o700, exist_ok=True)
     return file_of(resolved, settings) or resolved
 
 

@@ -17,6 +17,7 @@ from ..values import moment
 from . import show
 from .addresses import parse_run, run_argument
 from .asking import confirm
+from .cancelling import cancel_jobs
 from .opening import opened
 from .options import Place, as_json, at_place, reveal
 from .person import person
@@ -180,7 +181,8 @@ def cancel(place: Place, address: str, yes: bool, as_json: bool) -> None:
     """End a run before its time: what has not ended of it is cancelled. Asks first, on a terminal.
 
     Attempts that run can store nothing more from that moment; the run's runner notices within a second and stops
-    them. A job they started elsewhere is not stopped. State is kept, and `outlast tasks clear` runs a task again.
+    them. A job that a resumable task has
+    submitted is cancelled with it. State is kept, and `outlast tasks clear` runs a task again.
 
     \b
     outlast runs cancel nightly/2026-11-29
@@ -193,6 +195,8 @@ def cancel(place: Place, address: str, yes: bool, as_json: bool) -> None:
             confirm(_cancelling(detail), "Cancel it?", "nothing was cancelled")
         touched = verbs.cancel(dag_id, run_id)
         held = is_held(touched.run, store.clock())
+        if not held:
+            cancel_jobs(store, touched.run, touched.tasks)
     if as_json:
         show.document({"run": run_name(touched.run), "cancelled": _addresses(touched), "runner_stops_it": held})
         return
@@ -207,7 +211,7 @@ def _cancelling(detail: RunDetail) -> str:
     unended = [task for task in detail.tasks if task.state not in ENDED]
     running = sum(task.state == "running" for task in unended)
     of = f"{len(unended)} of {show.count(len(detail.tasks), 'task instance')}"
-    return f"{run_name(detail.run)}: {of} have not ended, {running} of them run. A job they started elsewhere goes on."
+    return f"{run_name(detail.run)}: {of} have not ended, {running} of them run. Jobs they submitted are cancelled."
 
 
 def _addresses(touched: Touched) -> list[str]:

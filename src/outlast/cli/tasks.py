@@ -13,6 +13,7 @@ from ..values import Entry, TaskScope
 from . import show
 from .addresses import parse_instance, parse_run, run_argument, task_argument
 from .asking import confirm
+from .cancelling import cancel_jobs
 from .clearing import clear
 from .explain import explain
 from .opening import opened, state_of
@@ -214,8 +215,9 @@ def _show_next(task: TaskRow, detail: RunDetail, url: str | None) -> None:
 def cancel(place: Place, address: str, yes: bool, as_json: bool) -> None:
     """End one task instance before its time, and with it what waits for it. Asks first, on a terminal.
 
-    An attempt that runs can store nothing more from that moment and is stopped within a second; a job it started
-    elsewhere is not. Its state is kept, and `outlast tasks clear` runs it again. The rest of the run goes on.
+    An attempt that runs can store nothing more from that moment and is stopped within a second; the job a resumable
+    task has submitted is cancelled with it. Its state is kept, and `outlast tasks clear` runs it again. The rest of
+    the run goes on.
 
     \b
     outlast tasks cancel nightly/2026-11-29/ingest
@@ -224,9 +226,11 @@ def cancel(place: Place, address: str, yes: bool, as_json: bool) -> None:
     with opened(place.url, create=False) as store:
         found, _ = attempts_of(store, scope)
         if not yes and found.task.state not in ENDED:
-            told = f"{scope} is {found.task.state}. A job it started elsewhere goes on."
+            told = f"{scope} is {found.task.state}. A job it has submitted is cancelled with it."
             confirm(told, "Cancel it?", "nothing was cancelled")
         touched = store.runs_as(person()).mark(found.task.scope, "cancelled")
+        if not is_held(touched.run, store.clock()):
+            cancel_jobs(store, touched.run, touched.tasks)
         _show_touched(touched, found.task, store.clock(), place, as_json)
 
 

@@ -14,8 +14,8 @@ __all__ = ["cancel_stored_job", "is_cancellable"]
 
 def is_cancellable(task: object) -> bool:
     """Say whether a task, or each instance of a mapped one, may have a job that can be cancelled."""
-    kind = getattr(task, "operator_class", type(task))
-    return issubclass(kind, ResumableJobMixin) and kind.cancel_job is not ResumableJobMixin.cancel_job
+    kind: Any = getattr(task, "operator_class", type(task))
+    return bool(issubclass(kind, ResumableJobMixin) and kind.cancel_job is not ResumableJobMixin.cancel_job)
 
 
 def cancel_stored_job(operator: ResumableJobMixin, context: Context) -> str:

@@ -56,6 +56,7 @@ class Job(msgspec.Struct, frozen=True):
     timeout: float | None = None
     clear_state: bool = False
     events: tuple[EventRow, ...] = ()
+    cancellable: bool = False
 
     def delay(self, failures: int) -> float:
         """Return the seconds to wait after so many failures: the delay, doubled each time if exponential.

@@ -6,6 +6,7 @@ Every change is in the store before it is acted on; a runner itself keeps only w
 from __future__ import annotations
 
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
+from ..dags.job_cancelling import is_cancellable
 from ..errors import DagError, NotFound, OutlastError, StaleAttempt
 from ..requests import Fence
 from ..run_requests import (
     ENDED,
+    Attempts,
     EventRow,
     Expanded,
     ExpandTask,
@@ -26,6 +29,7 @@ from ..run_requests import (
     Held,
     HoldRun,
     Item,
+    ListAttempts,
     ProcessRef,
     ReleaseRun,
     Report,
@@ -37,6 +41,7 @@ from ..run_requests import (
 from ..store import Store
 from ..values import TaskScope
 from . import processes
+from .aftermath import Aftermath, job_of, launch
 from .attempt import pull_results
 from .job import Job, LocalWorker
 from .logs import log_folder
@@ -55,6 +60,8 @@ Observer: TypeAlias = Callable[[RunDetail], None]
 NOTICE = 1.0
 #: Times a supervisor may fail to claim an attempt before the run is paused.
 LAUNCHES = 3
+#: Seconds the end of a run waits for what is done after its attempts.
+AFTERMATH_FOR = 30.0
 
 
 class _Active(msgspec.Struct):
@@ -86,13 +93,15 @@ class Runner:
         self.active: dict[TaskScope, _Active] = {}
         self.past: list[LocalWorker] = []
         self.orphans: list[ProcessRef | None] = []
+        self.seen_to: set[tuple[TaskScope, int]] | None = None
+        self.aftermaths: list[subprocess.Popen[bytes]] = []
         self.failed_launches: dict[TaskScope, int] = {}
         self.problem: str | None = None
         self.grace_until = 0
         self.renew_at = 0.0
         self.changed = False
         self.wake_at: int | None = None
-        self.has_deferred = False
+        self.has_deferred = self.has_news = False
 
     def step(self, slots: int) -> RunEnd | None:
         """Do what is to be done now, with at most so many workers; return how the run has ended once it has."""
@@ -105,6 +114,7 @@ class Runner:
             return "cancelled"
         if detail.run.state == "cancelled":
             return "cancelled"
+        self._see_to(detail)
         now = self.store.clock()
         seen = [self._as_started(task, now) for task in detail.tasks]
         most = min(slots, self.dag.max_active_tasks or slots)
@@ -128,9 +138,11 @@ class Runner:
 
     def _look(self) -> RunDetail:
         detail: RunDetail = self._send(GetRun(self.row.dag_id, self.row.run_id))
+        self.has_news = False
         if detail.run.id != self.row.id:
             raise NotFound("another run has taken its name")
         if self._collect(detail):
+            self.has_news = True
             detail = self._send(GetRun(self.row.dag_id, self.row.run_id))
         self.observer(detail)
         return detail
@@ -186,8 +198,36 @@ class Runner:
             timeout=_seconds(operator.execution_timeout),
             clear_state=self.store.config.state_store.clear_on_success if clear is None else clear,
             events=self.events,
+            cancellable=is_cancellable(operator),
         )
         self.active[task.scope] = _Active(LocalWorker(job), task.attempt)
+
+    def _see_to(self, detail: RunDetail) -> None:
+        """Have done what an attempt that is over for good could not do itself: cancel its job, call its callbacks."""
+        over = {
+            (row.scope, row.attempt): row
+            for row in detail.tasks
+            if row.state in ("failed", "cancelled") and row.attempt and row.scope not in self.active
+        }
+        if self.seen_to is None:  # what had failed before is not ours to see to
+            self.seen_to = {key for key, row in over.items() if row.state == "failed"}
+        for key in over.keys() - self.seen_to:
+            self.seen_to.add(key)
+            self._launch_aftermath(over[key])
+
+    def _launch_aftermath(self, row: TaskRow) -> None:
+        operator, final = self.dag.tasks[row.scope.task_id], row.state == "failed"
+        died = final and self._has_died(row)
+        callback = "on_failure_callback" if died and operator.on_failure_callback else None
+        if callback is None and not is_cancellable(operator):
+            return
+        job, why = job_of(self.store, self.row, row, self.events), row.error or row.state
+        self.aftermaths.append(launch(Aftermath(job, row.attempt, why, cancel=True, final=final, callback=callback)))
+
+    def _has_died(self, row: TaskRow) -> bool:
+        """Say whether the last attempt ended without its own code having a say."""
+        found: Attempts = self._send(ListAttempts(row.scope))
+        return bool(found.attempts) and found.attempts[-1].state == "crashed"
 
     # --- workers -----------------------------------------------------------------------------------------------
 
@@ -299,14 +339,25 @@ class Runner:
     def end(self, end: RunEnd) -> RunEnd:
         """Leave no process behind and let the run go; return how it has ended in the store."""
         self._kill_rest()
+        self.active.clear()
         try:
+            if end == "cancelled":
+                self._see_to(self._send(GetRun(self.row.dag_id, self.row.run_id)))
             released: RunRow = self._send(ReleaseRun(self.row.dag_id, self.row.run_id, self.me, end))
             self.observer(self._send(GetRun(self.row.dag_id, self.row.run_id)))
         except NotFound:
             return end
+        self._wait_for_aftermaths()
         if released.state == "cancelled":
             return "cancelled"
         return "paused" if released.state == "paused" else end
+
+    def _wait_for_aftermaths(self) -> None:
+        """Give what is done after attempts some time; it ends by itself, also when nobody waits any more."""
+        deadline = time.monotonic() + AFTERMATH_FOR
+        for process in self.aftermaths:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
 
     def _kill_rest(self) -> None:
         """Kill what is left, stopped workers of lost attempts included, and give open attempts back."""

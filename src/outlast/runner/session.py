@@ -204,8 +204,9 @@ class Session:
             self.triggerer = None
         if (waiting or self.watchers) and self.triggerer is None:
             self.triggerer = LocalTriggerer(self.store.url, log_folder(self.store.config, self.store.url))
+        news = any(runner.has_news for runner in waiting)
         if self.triggerer is not None:
-            self.triggerer.look({runner.row.id: runner.row.file for runner in self.runners}, self.watchers)
+            self.triggerer.look({runner.row.id: runner.row.file for runner in self.runners}, self.watchers, now=news)
 
     def _tidy(self) -> None:
         """Sweep and prune one batch now and then, while there is nothing better to do."""

@@ -204,7 +204,7 @@ class TriggerLoop:
             try:
                 async with self._turns:
                     if not self.stopping:
-                        await self.store.backend.asend(Fire(row.scope_id, row.attempt, text))
+                        await self.store.backend.asend(Fire(row.scope_id, row.attempt, text, row.number))
                 break
             except BackendError:
                 await asyncio.sleep(pause)

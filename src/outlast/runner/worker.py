@@ -32,6 +32,8 @@ GRACE = 5.0
 REPORT_FOR = 120.0
 #: Where the job and the runner's commands come from: standard input.
 COMMANDS = 0
+#: Seconds the cancelling of a job may take.
+CANCEL_FOR = 60.0
 #: Exit status when somebody else had begun the attempt already.
 TAKEN = 3
 
@@ -90,7 +92,22 @@ class Supervisor:
             self._watch(wake)
         finally:
             self._kill(signal.SIGKILL)
+        if self.ending == "failed" and self.job.cancellable and not self.abandoned:
+            self._cancel_job()
         return 0 if self.abandoned else self._report()
+
+    def _cancel_job(self) -> None:
+        """Have the job of an attempt that ran out of time cancelled, before another attempt can reconnect to it."""
+        from .aftermath import Aftermath, launch
+
+        self.stopped = False
+        process = launch(Aftermath(self.job, self.task.attempt, self.why, cancel=True, limit=CANCEL_FOR))
+        while process.poll() is None:
+            if time.monotonic() >= self.renew_at:
+                self._renew()  # the lease holds meanwhile
+            if self.abandoned:
+                process.kill()
+            time.sleep(0.05)
 
     def _spawn(self) -> None:
         """Fork the child; it runs the user's code only after its process group has been recorded."""

@@ -8,6 +8,7 @@ alter table task add column next_method text;               -- where an attempt 
 alter table task add column next_kwargs text;               -- JSON
 alter table task add column trigger_path text;              -- the trigger's class
 alter table task add column trigger_kwargs text;            -- JSON
+alter table task add column deferrals integer not null default 0;
 alter table task add column deadline integer;               -- of the trigger
 alter table task add column event text;                     -- JSON: what the trigger fired, or why it failed
 alter table task add column clear_on_success integer;       -- null: as the setting says
