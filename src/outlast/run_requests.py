@@ -493,7 +493,10 @@ class Events(msgspec.Struct, frozen=True, tag="events"):
 
 
 class ConsumedUntil(msgspec.Struct, frozen=True, tag="consumed_until"):
-    """Ask for the newest event that runs of a DAG were started for (answer: Events without rows; 0 if none)."""
+    """Ask for the newest event that runs of a DAG were started for (answer: Events without rows).
+
+    Asked for the first time, that is the newest there is: what was before is not for this DAG.
+    """
 
     dag_id: str
 

@@ -37,7 +37,7 @@ def kept(ti: TaskInstance, **values: object) -> None:
 
 def test_the_keys_of_a_context(attempt, dag: DAG) -> None:
     context = attempt.context(Step("a", inlets=[Asset("x")], outlets=[Asset("y")]), map_index=2, try_number=3)
-    assert set(context) == CONTEXT_KEYS - {"asset_state_store"}
+    assert set(context) == CONTEXT_KEYS - {"asset_state_store", "outlet_events", "triggering_asset_events"}
     ti = context["ti"]
     assert (ti.dag_id, ti.run_id, ti.task_id, ti.map_index, ti.try_number) == ("d", "r", "a", 2, 3)
     assert (ti.task, ti.dag_run, context["task_instance"]) == (context["task"], context["dag_run"], ti)

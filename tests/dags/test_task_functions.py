@@ -221,7 +221,8 @@ def test_with_any_keyword_a_function_gets_the_whole_context(attempt, dag: DAG) -
         got.update(context, ti=ti, number=number)
 
     attempt(work(1, extra=2))
-    assert set(got) == (CONTEXT_KEYS - {"asset_state_store"}) | {"number", "extra"}
+    of_assets = {"asset_state_store", "outlet_events", "triggering_asset_events"}
+    assert set(got) == (CONTEXT_KEYS - of_assets) | {"number", "extra"}
     assert got["ti"] is got["task_instance"]
 
 

@@ -32,7 +32,6 @@ READS: Final[dict[type, tuple[str, str]]] = {
     run_requests.GetDeferral: ("attempts", "deferral"),
     run_requests.ListDeferred: ("attempts", "deferred"),
     run_requests.ListEvents: ("events", "list"),
-    run_requests.ConsumedUntil: ("events", "consumed"),
 }
 WRITES: Final[dict[type, tuple[str, str]]] = {
     requests.Open: ("state", "open"),
@@ -49,6 +48,7 @@ WRITES: Final[dict[type, tuple[str, str]]] = {
     run_requests.Fire: ("attempts", "fire"),
     run_requests.ExpandTask: ("expansion", "expand"),
     run_requests.AddEvents: ("events", "record"),
+    run_requests.ConsumedUntil: ("events", "consumed"),
     run_requests.ClearTasks: ("people", "clear"),
     run_requests.MarkTask: ("people", "mark"),
     run_requests.CancelRun: ("people", "cancel"),

@@ -43,9 +43,10 @@ class EventsSQL:
         return Events(tuple(_event(*row) for row in rows), self._newest())
 
     def consumed(self, request: ConsumedUntil, now: int) -> Events:
-        """Return the newest event that a run of a DAG was started for."""
-        rows = self.execute("select coalesce(max(events_until), 0) from run where dag_id = ?", (request.dag_id,))
-        return Events((), rows[0][0])
+        """Return the newest event that a run of a DAG was started for; who asks first begins with what comes next."""
+        first = (request.dag_id, self._newest())
+        self.execute("insert into consumer (dag_id, seen) values (?, ?) on conflict do nothing", first)
+        return Events((), self.execute("select seen from consumer where dag_id = ?", (request.dag_id,))[0][0])
 
     def _newest(self) -> int:
         newest: int = self.execute("select coalesce(max(id), 0) from asset_event", ())[0][0]

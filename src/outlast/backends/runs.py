@@ -63,9 +63,10 @@ class RunsSQL:
             raise Conflict(f"run {request.dag_id}/{request.run_id} exists already; choose another run id, or resume it")
         if request.unless_unfinished:
             self._refuse_unfinished(request.dag_id)
+        self._consume(request)
         self.execute(
             "insert into run (dag_id, run_id, state, params, file, digest, logical_date, created_at, started_at,"
-            " holder, lease_until, events, events_until) values (?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " holder, lease_until, events) values (?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 request.dag_id,
                 request.run_id,
@@ -78,7 +79,6 @@ class RunsSQL:
                 process_text(request.holder),
                 now + micros(request.lease),
                 _encode(request.events).decode(),
-                max(request.events, default=0),
             ),
         )
         run = self.run(request.dag_id, request.run_id)
@@ -86,6 +86,18 @@ class RunsSQL:
             scope = TaskScope(request.dag_id, request.run_id, spec.task_id, spec.map_index)
             self.add_task(run.id, scope, spec, now)
         return self.get(GetRun(request.dag_id, request.run_id), now)
+
+    def _consume(self, request: StartRun) -> None:
+        """Note up to which asset event a DAG has been started; Conflict if that was done for one of these already."""
+        if not request.events:
+            return
+        first, last = min(request.events), max(request.events)
+        if self.execute("select 1 from consumer where dag_id = ? and seen >= ?", (request.dag_id, first)):
+            raise Conflict(f"another run of {request.dag_id} has been started for these asset events already")
+        self.execute(
+            "insert into consumer (dag_id, seen) values (?, ?) on conflict (dag_id) do update set seen = excluded.seen",
+            (request.dag_id, last),
+        )
 
     def _refuse_unfinished(self, dag_id: str) -> None:
         rows = self.execute(

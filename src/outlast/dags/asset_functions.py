@@ -52,7 +52,8 @@ class _AssetTask(FunctionTask):
         known = {name: context[name] for name in CONTEXT_KEYS if name in context}
         known |= {"self": self.definition, "context": context}
         known |= {name: _known_asset(self.function, name) for name in _inlets(self.parameters)}
-        return {name: known[name] for name in self.parameters.by_keyword if name in known}
+        named = {name: known[name] for name in self.parameters.by_keyword if name in known}
+        return {**context, **named} if self.parameters.any_keyword else named
 
 
 def _made(
@@ -87,8 +88,8 @@ def _name(function: Any) -> str:
 
 
 def _refuse_shapeless(name: str, parameters: Parameters) -> None:
-    if parameters.any_positional or parameters.any_keyword:
-        raise DagError(f"{name}() under @asset takes *args or **kwargs; name the assets, and `context` for all else")
+    if parameters.any_positional:
+        raise DagError(f"{name}() under @asset takes *args; name the assets, and `context` for all else")
     if parameters.required.intersection(parameters.positional[: parameters.positional_only]):
         raise DagError(f"{name}() under @asset has a positional-only parameter; leave out the '/'")
 

@@ -41,7 +41,7 @@ Context: TypeAlias = dict[str, Any]
 CONTEXT_KEYS = frozenset(
     {
         *("dag", "dag_run", "task", "ti", "task_instance", "task_instance_key_str", "run_id", "params"),
-        *("task_state_store", "asset_state_store", "inlets", "outlets"),
+        *("task_state_store", "asset_state_store", "inlets", "outlets", "outlet_events", "triggering_asset_events"),
         *("logical_date", "data_interval_start", "data_interval_end"),
         *("ds", "ds_nodash", "ts", "ts_nodash", "ts_nodash_with_tz"),
     }

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..dags.graph import DAG
     from ..dags.loading import LoadedFile
 
-__all__ = ["Opening", "new_run_id", "newest_unfinished"]
+__all__ = ["Opening", "new_run_id", "newest_unfinished", "unfinished"]
 
 
 def new_run_id(now: int) -> str:
@@ -47,6 +47,12 @@ def newest_unfinished(store: Store, dag_id: str) -> str | None:
     """Return the id of the newest run of a DAG that has not ended."""
     page: RunPage = store.backend.send(ListRuns(dag_id, ("running", "paused"), limit=1))
     return page.runs[0][0].run_id if page.runs else None
+
+
+def unfinished(store: Store, dag_id: str) -> list[str]:
+    """Return the ids of all runs of a DAG that have not ended, oldest first."""
+    page: RunPage = store.backend.send(ListRuns(dag_id, ("running", "paused"), limit=1000))
+    return [run.run_id for run, _ in reversed(page.runs)]
 
 
 class Opening:

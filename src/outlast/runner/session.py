@@ -18,7 +18,7 @@ from ..run_requests import ConsumedUntil, EventRow, Events, ListEvents, ListRuns
 from ..store import Store
 from .logs import check_logs, log_folder, remove_run_logs
 from .loop import Observer, RunEnd, Runner
-from .opening import Opening
+from .opening import Opening, unfinished
 from .triggerer import LocalTriggerer
 from .watching import Watcher, watchers_of
 
@@ -68,7 +68,6 @@ class Session:
         self.triggerer: LocalTriggerer | None = None
         self.watchers: list[Watcher] = []
         self.watching: set[str] = set()
-        self.began_at_event: int = self._send(ListEvents(limit=0)).newest
         self.seen_event = -1
         self.stopping: str | None = None
         self.hurry = False
@@ -84,6 +83,12 @@ class Session:
     def consume(self, opening: Opening) -> None:
         """Start a run of a DAG whenever the assets of its schedule have been updated."""
         self.openings[opening.dag.dag_id] = self.consumers[opening.dag.dag_id] = opening
+        self._send(ConsumedUntil(opening.dag.dag_id))  # what happens from now on is for it, whoever starts it then
+        held = {runner.row.run_id for runner in self.runners if runner.row.dag_id == opening.dag.dag_id}
+        for run_id in unfinished(self.store, opening.dag.dag_id):
+            if run_id not in held:
+                with suppress(Conflict):  # another runner has it
+                    self.add(opening, opening.resume(run_id, {}))
         self.watchers = watchers_of((each.loaded.path, each.dag) for each in self.consumers.values())
         if watchers_of([(opening.loaded.path, opening.dag)]):
             self.watching.add(opening.dag.dag_id)
@@ -160,12 +165,13 @@ class Session:
             events = self._pending(opening.dag)
             if events:
                 run_id = f"asset_triggered__{_iso(self.store.clock())}"
-                self.add(opening, opening.start(run_id, {}, events=tuple(event.id for event in events)))
+                with suppress(Conflict):  # another runner has started it
+                    self.add(opening, opening.start(run_id, {}, events=tuple(event.id for event in events)))
 
     def _pending(self, dag: DAG) -> list[EventRow]:
         """Return the events a DAG is to be started for, or none while its schedule is not fulfilled."""
         consumed: Events = self._send(ConsumedUntil(dag.dag_id))
-        after = consumed.newest or self.began_at_event
+        after = consumed.newest
         rows: list[EventRow] = []
         condition = dag.asset_condition
         while condition is not None:

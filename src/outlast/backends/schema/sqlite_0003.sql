@@ -15,7 +15,6 @@ alter table task add column clear_on_success integer;       -- null: as the sett
 alter table task add column discard_on_clear integer;
 create index task_deferred on task (run) where state = 'deferred';
 
-alter table run add column events_until integer not null default 0;  -- the newest asset event it was started for
 alter table run add column events text not null default '[]';        -- JSON: ids of the asset events it was started for
 
 create table asset_event (
@@ -29,3 +28,8 @@ create table asset_event (
     map_index integer,
     extra text not null default '{}'        -- JSON
 );
+
+create table consumer (
+    dag_id text primary key,
+    seen integer not null                   -- the newest asset event its runs were started for, or its first look
+) without rowid;
