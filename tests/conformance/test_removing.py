@@ -28,7 +28,9 @@ def rows(home: Home) -> dict[str, int]:
     try:
         names = [name for (name,) in connection.execute("select name from sqlite_schema where type = 'table'")]
         kept = [
-            name for name in names if name not in ("asset_event", "audit", "consumer", "meta") and not name.startswith("sqlite_")
+            name
+            for name in names
+            if name not in ("asset_event", "audit", "consumer", "meta") and not name.startswith("sqlite_")
         ]
         return {name: connection.execute(f"select count(*) from {name}").fetchone()[0] for name in kept}
     finally:
