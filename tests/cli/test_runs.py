@@ -322,7 +322,7 @@ def test_on_a_terminal_cancelling_is_asked(terminal, desk: Desk) -> None:
     desk.begin("extract")
     window = terminal("runs", "cancel", "nightly/r1")
     window.expect("Cancel it? [y/N]")
-    assert "2 of 2 task instances have not ended, 1 of them run. A job they started elsewhere goes on." in window.seen
+    assert "2 of 2 task instances have not ended, 1 of them run. Jobs they submitted are cancelled." in window.seen
     window.type("n\n")
     assert window.end().status == 1
     assert desk.run.state == "running"

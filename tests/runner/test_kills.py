@@ -131,7 +131,7 @@ def test_a_supervisor_killed_while_its_child_asks_the_store(ground: Ground, at: 
     check(ground)
     assert ground.outcomes("pages") == WORKER[at]
     crashed = next(attempt for attempt in ground.attempts("pages") if attempt.state == "crashed")
-    assert crashed.error == "its supervisor died (exit status -9)"
+    assert crashed.error == "its supervisor was killed by SIGKILL"
 
 
 RUNNER = ["StartRun 1 -", "HoldRun 1 -", "GetRun 1 -", "GetRun 2 -", "GetRun 3 -", "GetRun 5 -", "Resolve 1 below"]
