@@ -144,3 +144,21 @@ def _until(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() < end, "it did not come about within 10 s"
         time.sleep(0.001)
+
+
+def test_where_no_thread_can_be_started_the_caller_waits(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of the interpreter, for instance."""
+    first, second = FileLock(path), FileLock(path)
+    first.acquire(1)
+    timer = threading.Timer(0.1, first.release)
+    timer.start()
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with held(second, 10), pytest.raises(BackendError, match="another process has held"), held(first, 0.02):
+        pass
+    timer.join()
+    with held(first, 1):
+        pass

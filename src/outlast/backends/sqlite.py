@@ -7,13 +7,14 @@ every connection is closed, since SQLite's locks do not survive one.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -23,10 +24,11 @@ from ..config import DEFAULT_BATCH, Config
 from ..errors import BackendError, OutlastError
 from ..requests import Inspect, Inspected, Sweep
 from ..values import Clock
-from . import Backend, path_of, sqlite_file
+from . import Backend, guard, path_of, sqlite_file
 from .answers import READS, WRITES, Answers
 from .locks import FileLock
 from .sweep import oldest_due, sweep
+from .turns import Turns
 
 __all__ = ["SQLiteBackend"]
 
@@ -50,59 +52,77 @@ class Session(Answers):
     def _execute(self, sql: str, parameters: Sequence[Any]) -> list[Any]:
         return self.connection.execute(sql, parameters).fetchall()
 
+    def abandon(self) -> None:
+        """Never touch the connection again, nor let it be closed: its descriptors are another's."""
+        import ctypes  # rarely needed
 
-class SQLiteBackend(Backend):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.connection))
+        self.connection = _Abandoned()  # type: ignore[assignment]
+
+
+class _Abandoned:
+    """Stands for a connection that must not be used."""
+
+    in_transaction = False
+
+    def execute(self, *_: object) -> Any:
+        raise BackendError("this process was forked, or its files were closed, in the middle of this call")
+
+
+class SQLiteBackend(Turns, Backend):
     """A store in one file; see the module's charter."""
 
     def __init__(self, url: str, config: Config, clock: Clock) -> None:
         self.path = path_of(url)
         self.config, self.clock = config, clock
-        self._write_lock = threading.Lock()
-        self._waiting: list[None] = []
-        self._gate = threading.Condition()
+        self._new_locks()
+        self._sessions: list[Session] = []
         self._idle: list[Session] = []
-        self._busy = 0
         self._writer: Session | None = None
-        self._file: FileLock | None = None
-        self._closed = self._forking = False
+        self._guard: guard.Guard | None = None
+        self._identity: tuple[int, int] | None = None
+        self._closed = self._orphan = False
         self._swept_at = 0
         _all.add(self)
         try:
             sqlite_file.prepare(self.path)
-            with self._writing():
-                pass
-        except (apsw.Error, OSError) as error:
-            raise self._explained(error) from error
+            self._exclusively(lambda session, request: None, None)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, apsw.Error | OSError):
+                raise self._explained(error) from error
+            raise
 
     # --- answering ---------------------------------------------------------------------------------------
 
     def send(self, request: Any) -> Any:
         kind = type(request)
+        reading = self._shared if self.path is not None else self._exclusively  # in memory there is one connection
         try:
             if kind in READS:
-                with self._reading() as session:
-                    return _in_transaction(session, "begin", session.answer, request, self.clock)
+                return reading(self._read, request)
             if kind in WRITES:
-                return self._write(request)
+                return self._exclusively(self._write, request)
             if kind is Sweep:
-                with self._writing() as session:
-                    return self._sweep(session, request)
+                return self._exclusively(self._sweep, request)
             if kind is Inspect:
-                return self._inspect(request)
+                return reading(self._inspect, request)
         except (apsw.Error, OSError) as error:
             raise self._explained(error) from error
         raise TypeError(f"{kind.__name__} is not a request this backend answers")
 
-    def _write(self, request: Any) -> Any:
-        with self._writing() as session:
-            reply = _in_transaction(session, "begin immediate", session.answer, request, self.clock)
-            now = self.clock()
-            if now - self._swept_at > SWEEP_EVERY:
-                try:
-                    self._sweep_overdue(session, now)
-                except (apsw.Error, OutlastError) as error:  # the commit has succeeded, whatever this did
-                    logger.warning("outlast: could not sweep %s: %s", self.path, error)
-            return reply
+    def _read(self, session: Session, request: Any) -> Any:
+        return _in_transaction(session, "begin", session.answer, request, self.clock)
+
+    def _write(self, session: Session, request: Any) -> Any:
+        reply = _in_transaction(session, "begin immediate", session.answer, request, self.clock)
+        now = self.clock()
+        if now - self._swept_at > SWEEP_EVERY:
+            try:
+                self._sweep_overdue(session, now)
+            except (apsw.Error, OutlastError) as error:  # the commit has succeeded, whatever this did
+                logger.warning("outlast: could not sweep %s: %s", self.path, error)
+        return reply
 
     def _sweep_overdue(self, session: Session, now: int) -> None:
         """Free one batch if nobody has for an hour; the commit before it has already succeeded."""
@@ -115,114 +135,207 @@ class SQLiteBackend(Backend):
     def _sweep(self, session: Session, request: Sweep) -> Any:
         return _in_transaction(session, "begin immediate", partial(sweep, session.state), request, self.clock)
 
-    def _inspect(self, request: Inspect) -> Inspected:
-        with self._reading() as session:
-            return sqlite_file.inspect(session.connection, self.path, request.deep, self.clock())
+    def _inspect(self, session: Session, request: Inspect) -> Inspected:
+        return sqlite_file.inspect(session.connection, self.path, request.deep, self.clock())
 
     def close(self) -> None:
-        with self._write_lock, self._gate:
-            self._closed = True
-            self._gate.wait_for(lambda: self._busy == 0)
-            self._disconnect()
+        self._closed = True
+        if self._held_here() and self._inside():
+            return  # the write that was interrupted closes when it ends
+        self._take_turn(WAIT_SECONDS)
+        try:
+            with self._gate:
+                self._await_readers()
+        finally:
+            self._write_lock.release()
+            self._settle()
         _all.discard(self)
 
-    # --- connections -------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _reading(self) -> Iterator[Session]:
-        if self.path is None:  # a store in memory has one connection
-            with self._writing() as writer:
-                yield writer
-            return
+    def _settle(self) -> None:
+        """Close what a closed store had open, once nobody in this process is inside; who leaves last does it."""
         with self._gate:
-            self._gate.wait_for(lambda: not self._forking)
-            self._refuse_closed()
-            self._busy += 1
-            session: Session | None = self._idle.pop() if self._idle else None
+            if self._closed and not self._readers and self._write_lock.acquire(blocking=False):
+                try:
+                    self._disconnect()
+                finally:
+                    self._write_lock.release()
+
+    def __del__(self) -> None:
+        with suppress(Exception):
+            self._disconnect()
+
+    # --- taking turns ------------------------------------------------------------------------------------
+
+    def _shared(self, work: Callable[[Session, Any], Any], request: Any) -> Any:
+        """Read with a connection that no other thread uses meanwhile."""
+        session, here, gate = None, threading.get_ident(), self._gate
         try:
+            with gate:
+                self._admit(here)
+                self._readers.append(here)
+                session = self._idle.pop() if self._idle else None
+            self._refuse_lost()
             if session is None:
                 session = self._connect()
-            yield session
+                self._sessions.append(session)
+            return work(session, request)
         finally:
-            with self._gate:
-                self._busy -= 1
-                if session is not None:
+            with gate:
+                if here in self._readers:
+                    self._readers.remove(here)
+                if session is not None and session in self._sessions:
                     self._idle.append(session)
-                self._gate.notify_all()
+                if self._forking or self._closed:
+                    self._changed.notify_all()
+            if self._closed:
+                self._settle()
 
-    @contextmanager
-    def _writing(self) -> Iterator[Session]:
-        if not self._write_lock.acquire(blocking=False):
-            self._wait()
+    def _exclusively(self, work: Callable[[Session, Any], Any], request: Any) -> Any:
+        """Write, when it is this thread's and this process's turn."""
+        lock, file = self._write_lock, None
+        if self._held_here():
+            self._recover()
         try:
+            if not lock.acquire(blocking=False):
+                self._wait(WAIT_SECONDS)
             self._refuse_closed()
             if self.path is None:
                 self._writer = self._writer or self._connect()
-                yield self._writer
-                return
+                return work(self._writer, request)
+            self._refuse_lost()
             file = self._file = self._file or FileLock(self.path)
             file.acquire(WAIT_SECONDS)
+            if self._writer is None:
+                self._refuse_orphan()
+                self._writer = self._connect()
+            self._refuse_replaced()
+            return work(self._writer, request)
+        finally:
             try:
-                self._writer = self._writer or self._connect()
-                yield self._writer
+                if file is not None:
+                    file.release()
             finally:
-                file.release()
-        finally:
-            self._write_lock.release()
-        if self._waiting:
-            time.sleep(1e-6)  # let another thread have the lock next; sleep(0) is no sleep on every Python
+                if lock._is_owned():  # type: ignore[attr-defined]
+                    lock.release()
+                if self._closed:
+                    self._settle()
+                elif self._waiting:
+                    time.sleep(1e-6)  # let another thread have the lock next; sleep(0) is no sleep on every Python
 
-    def _wait(self) -> None:
-        """Wait for the write lock, and let those who hold it know."""
-        self._waiting.append(None)
-        try:
-            got = self._write_lock.acquire(timeout=WAIT_SECONDS)
-        finally:
-            self._waiting.pop()
-        if not got:
-            raise BackendError(f"another thread has been writing to {self.path} for {WAIT_SECONDS:.0f} s; try again")
+    # --- connections -------------------------------------------------------------------------------------
 
     def _connect(self) -> Session:
-        return Session(sqlite_file.connect(self.path, self.config.state_store.durability), self.config)
+        durability = self.config.state_store.durability
+        if self.path is None:
+            return Session(sqlite_file.connect(None, durability, create=True), self.config)
+        with guard.opening:
+            guard.refuse_lost(self.path)
+            self._refuse_replaced()
+            connection = sqlite_file.connect(self.path, durability, create=self._identity is None)
+            try:
+                self._guard = self._guard or guard.Guard.hold(self.path)
+                self._identity = self._identity or self._guard.identity
+                self._refuse_replaced()
+            except BaseException:
+                connection.close()
+                raise
+        return Session(connection, self.config)
 
     def _disconnect(self) -> None:
-        for session in [*self._idle, self._writer]:
-            if session is not None:
-                session.connection.close()
-        self._idle, self._writer = [], None
+        held, self._guard = self._guard, None
+        if held is not None and held.lost():
+            self._guard = held
+            self._abandon()
+            return
+        if held is None:
+            self._close_connections()
+        else:
+            held.leave(self._close_connections)
         if self._file is not None:
             self._file.close()
             self._file = None
 
-    def _refuse_closed(self) -> None:
-        if self._closed:
-            raise BackendError(f"the store {self.path or ':memory:'} was closed; connect again")
+    def _close_connections(self) -> None:
+        for session in [*self._sessions, self._writer]:
+            if session is not None:
+                session.connection.close()
+        self._sessions, self._idle, self._writer = [], [], None
+
+    def _abandon(self) -> None:
+        """Let go of connections and files without closing any."""
+        for session in [*self._sessions, self._writer]:
+            if session is not None:
+                session.abandon()
+        self._sessions, self._idle, self._writer = [], [], None
+        if self._file is not None:
+            self._file.abandon()
+            self._file = None
+
+    def _refuse_lost(self) -> None:
+        if self._guard is not None and self._guard.lost() and self.path is not None:
+            raise BackendError(guard.lost_text(self.path))
+
+    def _refuse_orphan(self) -> None:
+        if self._orphan:
+            raise BackendError(
+                f"this process was forked in the middle of a write to {self.path}, by a signal handler or a finaliser, "
+                "and can only read it; fork elsewhere, or let the child start a new program"
+            )
+
+    def _refuse_replaced(self) -> None:
+        if self._identity is not None and self.path and guard.identity_of(self.path) != self._identity:
+            raise BackendError(
+                f"{self.path} was removed or replaced while in use, and nothing is written to what is not there; "
+                "put the file back, or connect again to use what is there now"
+            )
 
     def _explained(self, error: apsw.Error | OSError) -> OutlastError:
         """Return what SQLite or the system raised as one of this project's errors."""
         if isinstance(error, apsw.Error):
             return sqlite_file.explain(error, self.path)
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            return BackendError(sqlite_file.too_many_open(self.path or ":memory:"))
         return BackendError(f"cannot use {self.path}: {error}")
 
     # --- around a fork -----------------------------------------------------------------------------------
 
     def _before_fork(self) -> None:
-        self._write_lock.acquire()
+        self._torn = True
+        try:
+            self._take_turn(WAIT_SECONDS)
+        except BackendError:  # this thread is inside, or another does not end: the child begins anew
+            return
         self._gate.acquire()
-        self._forking = True  # or readers that keep coming would keep it from ever being idle
-        self._gate.wait_for(lambda: self._busy == 0)
-        if self.path is not None:
+        self._forking = threading.get_ident()  # or readers that keep coming would keep it from ever being idle
+        self._torn = not self._await_readers()
+        if self.path is not None and not self._torn:
             self._disconnect()
 
     def _after_fork(self, child: bool) -> None:
-        self._forking = False
         if child:  # the threads that waited are not in the child
-            self._waiting.clear()
-            self._gate = threading.Condition()
-        else:
-            self._gate.notify_all()
+            self._new_locks()
+            if self._torn and self.path is not None:
+                self._begin_anew()
+        elif self._forking:
+            self._forking = 0
+            self._changed.notify_all()
             self._gate.release()
-        self._write_lock.release()
+            self._write_lock.release()
+
+    def _begin_anew(self) -> None:
+        """Drop, in the child, connections and a lock that are the parent's."""
+        self._guard = None
+        #: SQLite holds its write lock in the child for ever; a rollback would reach into the parent's write.
+        self._orphan = self._writer is not None and self._writer.connection.in_transaction
+        file = self._file
+        self._abandon()
+        if file is not None:
+            file.close()  # does not unlock: the parent has it open
+
+
+SQLiteBackend._calls = {
+    getattr(SQLiteBackend, name).__code__ for name in ("_shared", "_exclusively", "close", "_before_fork")
+}
 
 
 _all: weakref.WeakSet[SQLiteBackend] = weakref.WeakSet()
@@ -237,6 +350,8 @@ def _before_fork() -> None:
 
 def _after_fork(child: bool = False) -> None:
     held = _forking[::-1]
+    if child:
+        guard.forget_all()
     _forking.clear()  # before the first is let go: another thread may be about to fork
     for backend in held:
         backend._after_fork(child)
@@ -247,16 +362,17 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_c
 
 def _in_transaction(session: Session, begin: str, answer: Callable[[Any, int], Any], request: Any, clock: Clock) -> Any:
     """Answer a request in a transaction; whatever is raised meanwhile, an interrupt too, rolls it back."""
-    connection = session.connection
     try:
-        connection.execute(begin)
+        if session.connection.in_transaction:  # left behind by an exception of a signal handler
+            session.connection.execute("rollback")
+        session.connection.execute(begin)
         reply = answer(request, clock())
         try:
-            connection.execute("commit")
+            session.connection.execute("commit")
         except apsw.Error as error:
             raise sqlite_file.explain(error, None, outcome="unknown") from error
     except BaseException:
-        if connection.in_transaction:
-            connection.execute("rollback")
+        if session.connection.in_transaction:
+            session.connection.execute("rollback")
         raise
     return reply

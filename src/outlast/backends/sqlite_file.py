@@ -6,6 +6,7 @@ locks SQLite holds in this process.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
@@ -23,7 +24,7 @@ except ImportError:  # Windows
 from ..errors import BackendError, ConfigError
 from ..requests import Inspected
 
-__all__ = ["connect", "explain", "inspect", "prepare"]
+__all__ = ["connect", "explain", "inspect", "prepare", "too_many_open"]
 
 logger = logging.getLogger("outlast")
 
@@ -56,6 +57,11 @@ def prepare(path: str | None) -> None:
         raise ConfigError(
             f"{path} is on a network file system ({kind}), where SQLite's locks are not reliable; "
             "use a local disk, PostgreSQL, or an outlast server"
+        )
+    if os.path.exists(path) and os.stat(path).st_nlink > 1:
+        raise ConfigError(
+            f"{path} is one of several names of a file (hard links), and each name would have its own write-ahead log; "
+            "remove the others, or copy the file and use the copy"
         )
     if os.path.exists(path) and os.path.getsize(path):
         _look(path)
@@ -98,9 +104,10 @@ def _file_system(folder: str) -> str:
 # --- Opening, and the schema -----------------------------------------------------------------------------
 
 
-def connect(path: str | None, durability: str) -> apsw.Connection:
+def connect(path: str | None, durability: str, create: bool) -> apsw.Connection:
     """Open a connection as this store needs it; the caller of the first one holds the file lock."""
-    connection = apsw.Connection(path or ":memory:")
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    connection = apsw.Connection(path or ":memory:", flags=flags)
     try:
         connection.set_busy_timeout(30_000)
         _refuse_foreign(connection, path)
@@ -201,6 +208,8 @@ def explain(
 ) -> BackendError | ConfigError:
     """Return a SQLite error as one that says what to do."""
     where = path or "the store"
+    if isinstance(error, apsw.CantOpenError | apsw.IOError) and _too_many_open():
+        return BackendError(too_many_open(where), outcome)
     match error:
         case apsw.NotADBError():
             text = f"{where} is no outlast store, or it is damaged; name another file, or see `outlast doctor`"
@@ -216,6 +225,19 @@ def explain(
         case _:
             text = f"SQLite failed on {where}: {error}"
     return BackendError(text, outcome)
+
+
+def too_many_open(where: str) -> str:
+    """Say that this process, or the system, has no descriptor left."""
+    return f"cannot use {where}: too many files are open; close some, or raise the limit (`ulimit -n`), and try again"
+
+
+def _too_many_open() -> bool:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno in (errno.EMFILE, errno.ENFILE)
+    return False
 
 
 def inspect(connection: apsw.Connection, path: str | None, deep: bool, now: int) -> Inspected:

@@ -14,11 +14,13 @@ import msgspec
 from ..run_requests import Deferral, EventRow, NewEvent, Outcome
 from ..values import TaskScope
 
-__all__ = ["STOP", "Job", "LocalWorker", "Told"]
+__all__ = ["AT_TIMEOUT", "STOP", "Job", "LocalWorker", "Told"]
 
 
 #: What asks a child to stop: SIGINT for a pause, SIGTERM for good.
 STOP = frozenset({signal.SIGINT, signal.SIGTERM})
+#: What of a task's callbacks may be called for an attempt that ran out of time.
+AT_TIMEOUT = ("on_retry_callback", "on_failure_callback")
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -37,7 +39,7 @@ class Job(msgspec.Struct, frozen=True):
     """Everything an attempt needs to know; times in seconds.
 
     `after` is the number of the attempt before it. `file` is the DAG file; `params` and `logical_date`
-    are the run's.
+    are the run's. `callbacks` names those of the task that are called for an attempt that ran out of time.
     """
 
     url: str
@@ -57,6 +59,7 @@ class Job(msgspec.Struct, frozen=True):
     clear_state: bool = False
     events: tuple[EventRow, ...] = ()
     cancellable: bool = False
+    callbacks: tuple[str, ...] = ()
 
     def delay(self, failures: int) -> float:
         """Return the seconds to wait after so many failures: the delay, doubled each time if exponential.

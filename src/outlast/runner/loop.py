@@ -43,7 +43,7 @@ from ..values import TaskScope
 from . import processes
 from .aftermath import Aftermath, job_of, launch
 from .attempt import pull_results
-from .job import Job, LocalWorker
+from .job import AT_TIMEOUT, Job, LocalWorker
 from .logs import log_folder
 from .planner import Node, graph_of, next_actions
 
@@ -199,6 +199,7 @@ class Runner:
             clear_state=self.store.config.state_store.clear_on_success if clear is None else clear,
             events=self.events,
             cancellable=is_cancellable(operator),
+            callbacks=tuple(name for name in AT_TIMEOUT if getattr(operator, name)),
         )
         self.active[task.scope] = _Active(LocalWorker(job), task.attempt)
 
@@ -258,7 +259,8 @@ class Runner:
         detail: RunDetail = self._send(GetRun(scope.dag_id, scope.run_id, scope.task_id))
         task = next((row for row in detail.tasks if row.scope == scope), None)
         worker = active.worker
-        if task is not None and task.state == "running" and _is_of(task, worker):
+        claimed = task is not None and task.supervisor is not None and task.supervisor.pid == worker.process.pid
+        if task is not None and task.state == "running" and claimed:
             processes.kill_groups([task.child])
             self._report_crash(task, _why_ended(worker))
         elif task is not None and task.attempt == active.after and worker.process.returncode not in (0, 3):
@@ -375,11 +377,6 @@ class Runner:
                     processes.kill_groups([task.child])
                     with suppress(StaleAttempt):
                         self._send(Report(Fence(task.scope, task.attempt, task.scope_id), "paused"))
-
-
-def _is_of(task: TaskRow, worker: LocalWorker) -> bool:
-    """Say whether a running attempt is the one this worker claimed."""
-    return task.supervisor is not None and task.supervisor.pid == worker.process.pid
 
 
 def _why_ended(worker: LocalWorker) -> str:

@@ -32,7 +32,7 @@ GRACE = 5.0
 REPORT_FOR = 120.0
 #: Where the job and the runner's commands come from: standard input.
 COMMANDS = 0
-#: Seconds the cancelling of a job may take.
+#: Seconds the cancelling of a job and a callback may take.
 CANCEL_FOR = 60.0
 #: Exit status when somebody else had begun the attempt already.
 TAKEN = 3
@@ -92,16 +92,27 @@ class Supervisor:
             self._watch(wake)
         finally:
             self._kill(signal.SIGKILL)
-        if self.ending == "failed" and self.job.cancellable and not self.abandoned:
-            self._cancel_job()
+        if self.ending == "failed" and not self.abandoned:
+            self._see_to_timeout()
         return 0 if self.abandoned else self._report()
 
-    def _cancel_job(self) -> None:
-        """Have the job of an attempt that ran out of time cancelled, before another attempt can reconnect to it."""
+    def _see_to_timeout(self) -> None:
+        """Have the job of an attempt that ran out of time cancelled, before another attempt can reconnect to it.
+
+        And have its callback called, unless its own code has ended it in time and has done so.
+        """
         from .aftermath import Aftermath, launch
 
+        told = self._told()
+        again = self.task.failures + 1 <= self.job.retries
+        name = "on_retry_callback" if again else "on_failure_callback"
+        callback = name if name in self.job.callbacks and (told is None or told.outcome == "crashed") else None
+        if callback is None and not self.job.cancellable:
+            return
         self.stopped = False
-        process = launch(Aftermath(self.job, self.task.attempt, self.why, cancel=True, limit=CANCEL_FOR))
+        process = launch(
+            Aftermath(self.job, self.task.attempt, self.why, cancel=True, callback=callback, limit=CANCEL_FOR)
+        )
         while process.poll() is None:
             if time.monotonic() >= self.renew_at:
                 self._renew()  # the lease holds meanwhile
@@ -257,12 +268,15 @@ class Supervisor:
 
     def _outcome(self) -> Report:
         """Say how the attempt ended: by the child's own words, else by how it died."""
-        told = msgspec.json.decode(self.message, type=Told) if self.message.endswith(b"\n") else None
+        told = self._told()
         if told is not None and told.outcome not in ("failed", "crashed"):
             return self._made(told)
         if self.ending is not None:
             return self._made(Told(self.ending, error=self.why))
         return self._made(told or Told("crashed", error=_death(self.status or 0)))
+
+    def _told(self) -> Told | None:
+        return msgspec.json.decode(self.message, type=Told) if self.message.endswith(b"\n") else None
 
     def _made(self, told: Told) -> Report:
         job, now = self.job, self.store.clock()
