@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import os
 import re
@@ -132,16 +133,16 @@ def test_ctrl_c_while_waiting_for_another_writer_leaves_nothing_half_done(store:
     state = store.task(INGEST)
     state.set("page", 41)
     command = [*PROGRAM, "state", "rm", INGEST, "page", "x"]
-    with (  # the file is held as by a writer in the middle of its commit
-        store.backend._writing(),  # type: ignore[attr-defined]
-        subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as removing,
-    ):
+    with open(f"{store.url}.lock", "r+b") as lock:  # held as by a writer in the middle of its commit
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        removing = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert removing.stderr is not None
         with pytest.raises(subprocess.TimeoutExpired):
             removing.wait(0.6)
         removing.send_signal(signal.SIGINT)
         assert removing.wait(10) == 130
         assert removing.stderr.read() == "outlast: interrupted\n"
+        removing.stderr.close()
     assert state.get("page") == 41
     assert [version.revision for version in state.history("page")] == [1]
 

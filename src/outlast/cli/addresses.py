@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+import msgspec
 from click.shell_completion import CompletionItem
 
 from ..errors import InvalidKey, OutlastError
@@ -37,6 +38,11 @@ def parse_instance(address: str) -> TaskScope:
     if len(address.split("/")) == 2:
         raise InvalidKey(f"{address!r} is a run; name a task of it: `outlast tasks ls {address}` shows them")
     return parse_task(address)
+
+
+def by_position(scope: TaskScope) -> str:
+    """Return the address of a task instance as every command takes it, also where its state follows its item."""
+    return str(msgspec.structs.replace(scope, item=None))
 
 
 def run_argument(command: F) -> F:
@@ -86,4 +92,4 @@ def _runs_to_go_on(store: Store, incomplete: str) -> list[str]:
 def _tasks(store: Store, incomplete: str) -> list[str]:
     dag_id, run_id, *_ = incomplete.split("/")
     detail: RunDetail = store.backend.send(GetRun(dag_id, run_id))
-    return [str(task.scope) for task in detail.tasks]
+    return [by_position(task.scope) for task in detail.tasks]

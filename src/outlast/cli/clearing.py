@@ -12,7 +12,7 @@ from ..run_requests import RunRow, TaskRow, Touched
 from ..store import Store
 from ..values import Entry, JsonValue
 from . import show
-from .addresses import parse_instance, tasks_argument
+from .addresses import by_position, parse_instance, tasks_argument
 from .asking import confirm, is_asked
 from .opening import opened, state_of
 from .options import Place, as_json, at_place
@@ -212,7 +212,7 @@ def _document(touched: Touched, discard: bool, keys: int, dry_run: bool, go_on: 
     return {
         "run": run_name(touched.run),
         "dry_run": dry_run,
-        "cleared": [str(task.scope) for task in touched.tasks],
+        "cleared": [by_position(task.scope) for task in touched.tasks],
         "keys": keys,
         "discarded": discard,
         "go_on": go_on,

@@ -14,7 +14,7 @@ from ..run_requests import ENDED, Attempts, RunDetail
 from ..store import Store
 from ..values import Entry
 from . import show
-from .addresses import parse_instance, task_argument
+from .addresses import by_position, parse_instance, task_argument
 from .opening import opened, state_of
 from .options import Place, as_json, at_place
 from .run_views import command_line, facts, is_gone, is_held, resume_line, time_text
@@ -172,7 +172,9 @@ class _Explanation:
         run, task = self.detail.run, self.task
         lines: list[str] = []
         if task.state in ENDED:
-            lines.append(f"to run it again: {command_line('tasks', 'clear', str(task.scope), url=self.place.url)}")
+            lines.append(
+                f"to run it again: {command_line('tasks', 'clear', by_position(task.scope), url=self.place.url)}"
+            )
         elif not self.held and run.state not in ENDED:
             lines.append(f"no runner has the run; to go on: {resume_line(run, self.place.url)}")
         return lines
@@ -183,7 +185,7 @@ class _Explanation:
             decision = {name: getattr(self.decision, name) for name in self.decision.__struct_fields__}
             decision["status"] = None if decision["status"] is None else str(decision["status"])
         return {
-            "address": str(self.task.scope),
+            "address": by_position(self.task.scope),
             "state": self.task.state,
             "attempt": self.task.attempt,
             "next": self.when(),

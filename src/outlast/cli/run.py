@@ -74,7 +74,8 @@ def run(
     for loaded, dag in dags:
         _say_schedule(dag, loaded.path)
     with opened(url, create=True) as store:
-        ended = _run(store, dags, wanted, keep)
+        last = {each.run.id: each for each in _run(store, dags, wanted, keep)}  # one that stays may end a run again
+        ended = list(last.values())
     for each in ended:
         if each.problem:
             _say(each.problem)

@@ -15,6 +15,7 @@ from ..runner import processes
 from ..store import Store
 from ..values import moment
 from . import show
+from .addresses import by_position
 from .progress import bar_text, progress_of
 from .show import Column
 
@@ -258,7 +259,7 @@ def params_of(run: RunRow, config: Config, reveal: bool) -> tuple[dict[str, Any]
 def task_document(store: Store, task: TaskRow, now: int) -> dict[str, Any]:
     """Return a task instance for a program."""
     return {
-        "address": str(task.scope),
+        "address": by_position(task.scope),
         "task_id": task.scope.task_id,
         "map_index": task.scope.map_index,
         "item": task.scope.item,

@@ -15,7 +15,7 @@ from ..runner.processes import kill_groups
 from ..store import Store
 from ..values import moment
 from . import show
-from .addresses import parse_run, run_argument
+from .addresses import by_position, parse_run, run_argument
 from .asking import confirm
 from .cancelling import cancel_jobs
 from .opening import opened
@@ -165,8 +165,8 @@ def _show_next(detail: RunDetail, now: int, url: str | None) -> None:
     if run.state == "paused" or is_gone(run, now):
         show.note(f"to go on: {resume_line(run, url)}")
     elif run.state in ("failed", "cancelled") and failed is not None:
-        show.note(f"to run it again: {command_line('tasks', 'clear', str(failed.scope), url=url)}")
-        show.note(f"its log: {command_line('logs', str(failed.scope), url=url)}")
+        show.note(f"to run it again: {command_line('tasks', 'clear', by_position(failed.scope), url=url)}")
+        show.note(f"its log: {command_line('logs', by_position(failed.scope), url=url)}")
 
 
 # --- cancel --------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def _cancelling(detail: RunDetail) -> str:
 
 
 def _addresses(touched: Touched) -> list[str]:
-    return [str(task.scope) for task in touched.tasks]
+    return [by_position(task.scope) for task in touched.tasks]
 
 
 # --- rm ------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from ..run_requests import ENDED, Attempts, RunDetail, TaskRow, Touched
 from ..store import Store
 from ..values import Entry, TaskScope
 from . import show
-from .addresses import parse_instance, parse_run, run_argument, task_argument
+from .addresses import by_position, parse_instance, parse_run, run_argument, task_argument
 from .asking import confirm
 from .cancelling import cancel_jobs
 from .clearing import clear
@@ -199,9 +199,9 @@ def _bytes(entry: Entry) -> int:
 
 def _show_next(task: TaskRow, detail: RunDetail, url: str | None) -> None:
     if task.attempt:
-        show.note(f"its log: {command_line('logs', str(task.scope), url=url)}")
+        show.note(f"its log: {command_line('logs', by_position(task.scope), url=url)}")
     if task.state in ENDED and task.state != "success":
-        show.note(f"to run it again: {command_line('tasks', 'clear', str(task.scope), url=url)}")
+        show.note(f"to run it again: {command_line('tasks', 'clear', by_position(task.scope), url=url)}")
 
 
 # --- cancel and mark -----------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def _show_touched(touched: Touched, before: TaskRow, now: int, place: Place, as_
     held = is_held(run, now)
     go_on = None if held or run.state in ENDED else resume_line(run, place.url)
     if as_json:
-        facts_of = {"address": str(task.scope), "before": before.state, "state": task.state}
+        facts_of = {"address": by_position(task.scope), "before": before.state, "state": task.state}
         show.document({**facts_of, "run_state": run.state, "runner": held, "go_on": go_on})
         return
     show.line(f"{task.scope} was {before.state} and is {task.state}")
