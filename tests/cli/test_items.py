@@ -67,3 +67,9 @@ def test_the_keys_of_an_item_are_completed(program: Callable[..., Told], keyed: 
     words = {"COMP_WORDS": "outlast state get --item b nightly/r1/copy on", "COMP_CWORD": "6"}
     told = program(_OUTLAST_COMPLETE="bash_complete", **words)
     assert (told.err, told.lines) == ("", ["plain,only b"])
+
+
+def test_what_a_command_says_to_call_takes_the_address_it_gives(call: Call, keyed: outlast.Store) -> None:
+    [first, second] = call("tasks", "ls", "nightly/r1", "--json").json
+    assert (second["address"], second["item"]) == ("nightly/r1/copy/1", "b")
+    assert call("tasks", "show", first["address"], "--json").json["item"] == "a"

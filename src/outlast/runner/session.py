@@ -16,6 +16,7 @@ from ..errors import BackendError, Conflict
 from ..requests import Sweep
 from ..run_requests import ConsumedUntil, EventRow, Events, ListEvents, ListRuns, Pruned, PruneRuns, RunPage, RunRow
 from ..store import Store
+from . import processes
 from .logs import check_logs, log_folder, remove_run_logs
 from .loop import Observer, RunEnd, Runner
 from .opening import Opening, unfinished
@@ -194,9 +195,9 @@ class Session:
         given_up = {ended.run.id for ended in self.ended if ended.problem}
         held = {runner.row.id for runner in self.runners}
         for dag_id, opening in self.openings.items():
-            page: RunPage = self._send(ListRuns(dag_id, ("paused",), limit=20))
+            page: RunPage = self._send(ListRuns(dag_id, ("paused", "running"), limit=20))
             for run, _ in page.runs:
-                if run.id not in held | given_up:
+                if run.id not in held | given_up and (run.state == "paused" or _is_left(run)):
                     with suppress(Conflict):
                         self.add(opening, opening.resume(run.run_id, {}))
 
@@ -247,6 +248,11 @@ class Session:
             self._close()
         if self.triggerer is not None:
             self.triggerer.close()
+
+
+def _is_left(run: RunRow) -> bool:
+    """Say whether the runner of a run was on this host and is gone."""
+    return run.holder is not None and processes.is_here(run.holder) and not processes.is_alive(run.holder)
 
 
 def _iso(micros: int) -> str:
