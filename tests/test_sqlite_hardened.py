@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sqlite3
 import subprocess
@@ -237,6 +238,8 @@ def at_opcode(number: int, call: Callable[[], Any]) -> bool:
         return trace
 
     before = sys.gettrace()
+    gc.collect()
+    gc.disable()  # or the bytecode may be one of a finaliser, of another store
     sys.settrace(trace)
     try:
         call()
@@ -244,6 +247,7 @@ def at_opcode(number: int, call: Callable[[], Any]) -> bool:
         pass
     finally:
         sys.settrace(before)
+        gc.enable()
     return raised
 
 
