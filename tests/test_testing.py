@@ -429,3 +429,15 @@ def test_the_plugin_costs_a_start_of_pytest_nothing(tmp_path: Path) -> None:
 def test_without_pytest_the_module_does_not_import_it() -> None:
     code = "import sys, outlast.testing; sys.exit('pytest' in sys.modules or 'msgspec' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=30).returncode == 0
+
+
+def test_a_sensor_waits_by_the_clock_of_its_store(outlast_store: Any, outlast_clock: Any) -> None:
+    """Its attempt began by that clock, whatever the host's says."""
+    from outlast import task
+
+    @task.sensor(poke_interval=0.01, timeout=5)
+    def ready(task_state_store: Any = None) -> bool:
+        return bool(task_state_store.increment("looks") > 2)
+
+    outcome = run_task(ready, store=outlast_store)
+    assert (outcome.succeeded, outlast_store.scopes()[0].entries) == (True, 1)

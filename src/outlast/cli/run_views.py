@@ -81,7 +81,7 @@ def run_name(run: RunRow) -> str:
 
 def place_of(task: TaskRow) -> str:
     """Return a task instance's place in its run, TASK or TASK/INDEX."""
-    return str(task.scope).split("/", 2)[2]
+    return by_position(task.scope).split("/", 2)[2]
 
 
 def state_text(state: str, gone: bool) -> str:

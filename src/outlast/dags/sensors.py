@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Coroutine
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from ..errors import DagError, StaleAttempt
+from ..values import moment
 from .arguments import duration
 from .context import Context
 from .operators import BaseOperator, FunctionTask, TaskFunction
@@ -88,14 +89,14 @@ class BaseSensorOperator(BaseOperator):
 
     def execute(self, context: Context) -> Any:
         """Look until the wait is over; return what the last look says is the result."""
-        began = time.monotonic() - _seconds_since(context["ti"])
+        began = time.monotonic() - _seconds_since(context)
         while not (answer := self._look(context)):
             waited = time.monotonic() - began
             if waited >= self.timeout:
                 self._give_up(f"it has not come within {self.timeout:g} s, the sensor's timeout")
             pause = min(self._interval(waited), self.timeout - waited)
             if self.reschedule:
-                raise TaskRescheduled(datetime.now(UTC) + timedelta(seconds=pause))
+                raise TaskRescheduled(_now(context) + timedelta(seconds=pause))
             time.sleep(pause)  # a signal ends it, by an exception
         return answer.xcom_value if isinstance(answer, PokeReturnValue) else None
 
@@ -135,10 +136,15 @@ class BaseSensorOperator(BaseOperator):
         return min(self.poke_interval * 2.0 ** min(doublings, 60), longest)
 
 
-def _seconds_since(ti: Any) -> float:
+def _now(context: Context) -> datetime:
+    """Return the time by the store's clock, which the attempt's start was taken from as well."""
+    return moment(context["task_state_store"].clock())
+
+
+def _seconds_since(context: Context) -> float:
     """Return how long the attempt has been going, from before the process it now has."""
-    started = ti.start_date
-    return 0.0 if started is None else max(0.0, (datetime.now(UTC) - started).total_seconds())
+    started = context["ti"].start_date
+    return 0.0 if started is None else max(0.0, (_now(context) - started).total_seconds())
 
 
 # --- Functions -------------------------------------------------------------------------------------------

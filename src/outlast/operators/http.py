@@ -246,10 +246,20 @@ class HttpJobOperator(ResumableJobMixin, BaseOperator):
         return _read(_send(request, self.request_timeout.total_seconds()))
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Takes a redirect for the answer: followed, it would carry headers elsewhere and turn a submission into a GET."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_open = urllib.request.build_opener(_NoRedirect).open
+
+
 def _send(request: urllib.request.Request, timeout: float) -> bytes:
     what = f"{request.get_method()} {request.full_url}"
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as reply:
+        with _open(request, timeout=timeout) as reply:
             data: bytes = reply.read(_LIMIT + 1)
     except urllib.error.HTTPError as error:
         with error:
