@@ -119,6 +119,11 @@ class StateStoreSettings(msgspec.Struct, frozen=True, kw_only=True):
         _Patterns, _help("Patterns (* and ?) of keys whose values are masked wherever state is shown or audited.")
     ] = ()
 
+    @property
+    def batch_size(self) -> int:
+        """The entries the sweeper removes in one transaction, also where the setting was made by hand and is 0."""
+        return self.state_cleanup_batch_size or DEFAULT_BATCH
+
 
 class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Section `[runner]`: how `outlast run` works."""

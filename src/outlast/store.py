@@ -171,7 +171,7 @@ class Store:
 
     def _sweep(self, *, dry_run: bool = False, progress: Callable[[int], None] | None = None) -> Plan[Swept]:
         """Free the space of what has expired, in batches; with `dry_run` only list it. `progress` is told the sum."""
-        limit = self.config.state_store.state_cleanup_batch_size or configuration.DEFAULT_BATCH
+        limit = self.config.state_store.batch_size
         total, more, after = Swept(0, 0, False), True, None
         rows: list[FoundRow] = []
         while more:

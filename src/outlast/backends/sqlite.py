@@ -20,7 +20,7 @@ from typing import Any
 
 import apsw
 
-from ..config import DEFAULT_BATCH, Config
+from ..config import Config
 from ..errors import BackendError, OutlastError
 from ..requests import Inspect, Inspected, Sweep
 from ..values import Clock
@@ -129,7 +129,7 @@ class SQLiteBackend(Turns, Backend):
         self._swept_at = now
         due = oldest_due(session.state)
         if due is not None and due <= now - SWEEP_AFTER:
-            limit = self.config.state_store.state_cleanup_batch_size or DEFAULT_BATCH
+            limit = self.config.state_store.batch_size
             self._sweep(session, Sweep(limit, SWEEP_AFTER))
 
     def _sweep(self, session: Session, request: Sweep) -> Any:

@@ -72,7 +72,8 @@ class Job(msgspec.Struct, frozen=True):
         longest = max(self.retry_delay, 86_400.0) if limit is None else limit
         return min(self.retry_delay * 2.0 ** min(failures - 1, 60), longest)
 
-    def crash_delay(self, crashes: int) -> float:
+    @staticmethod
+    def crash_delay(crashes: int) -> float:
         """Return the seconds to wait after so many deaths: none after the first, then 1, 2, 4, … up to 30."""
         return 0.0 if crashes <= 1 else min(2.0 ** min(crashes - 2, 5), 30.0)
 

@@ -44,7 +44,6 @@ from . import processes
 from .aftermath import Aftermath, job_of, launch
 from .attempt import pull_results
 from .job import AT_TIMEOUT, Job, LocalWorker
-from .logs import log_folder
 from .planner import Node, graph_of, next_actions
 
 if TYPE_CHECKING:
@@ -88,7 +87,6 @@ class Runner:
         self.events = events
         self.settings = store.config.runner
         self.graph: dict[str, Node] = graph_of(dag)
-        self.logs = log_folder(store.config, store.url)
         self.me = processes.me()
         self.active: dict[TaskScope, _Active] = {}
         self.past: list[LocalWorker] = []
@@ -181,23 +179,14 @@ class Runner:
     def _launch(self, task: TaskRow) -> None:
         operator = self.dag.tasks[task.scope.task_id]
         clear = operator.clear_state_on_success
-        job = Job(
-            url=self.store.url,
-            scope=task.scope,
-            after=task.attempt,
-            file=self.row.file,
-            params=self.row.params,
-            logical_date=self.row.logical_date,
-            logs=self.logs,
-            lease=self.settings.lease_seconds,
-            crash_retries=self.settings.crash_retries,
+        job = msgspec.structs.replace(
+            job_of(self.store, self.row, task, self.events),
             retries=operator.retries,
             retry_delay=operator.retry_delay.total_seconds(),
             exponential=operator.retry_exponential_backoff,
             max_retry_delay=_seconds(operator.max_retry_delay),
             timeout=_seconds(operator.execution_timeout),
             clear_state=self.store.config.state_store.clear_on_success if clear is None else clear,
-            events=self.events,
             cancellable=is_cancellable(operator),
             callbacks=tuple(name for name in AT_TIMEOUT if getattr(operator, name)),
         )
@@ -288,7 +277,7 @@ class Runner:
     def _report_crash(self, task: TaskRow, why: str) -> None:
         fence = Fence(task.scope, task.attempt, task.scope_id)
         operator = self.dag.tasks[task.scope.task_id]
-        delay = 0.0 if task.crashes == 0 else min(2.0 ** (task.crashes - 1), 30.0)
+        delay = Job.crash_delay(task.crashes + 1)
         with suppress(StaleAttempt):
             self._send(
                 Report(

@@ -221,7 +221,7 @@ class Session:
             return
         self.tidy_at = time.monotonic() + 60.0
         with suppress(BackendError):
-            swept = self._send(Sweep(self.store.config.state_store.state_cleanup_batch_size or 1000))
+            swept = self._send(Sweep(self.store.config.state_store.batch_size))
             if self._prune() or swept.more:
                 self.tidy_at = time.monotonic() + LOOK_EVERY
 
