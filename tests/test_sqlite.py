@@ -14,13 +14,11 @@ import pytest
 from outlast import BackendError, ConfigError, OutlastError, Store, connect
 from outlast.plans import run
 from outlast.requests import Inspect
+from support import sqlite_file
 from support.homes import settings
 from support.own_backend import Counting
 
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store.db"
+path = sqlite_file.path
 
 
 def filled(path: Path, entries: int = 200) -> None:

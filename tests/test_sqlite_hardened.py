@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,20 +17,10 @@ from typing import Any
 import pytest
 
 from outlast import BackendError, ConfigError, Store, TaskState, connect
+from support import sqlite_file
 from support.homes import settings
 
-FORKS = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    with connect(path, config=settings()) as store:
-        yield store
+path, store, FORKS = sqlite_file.path, sqlite_file.store, sqlite_file.FORKS
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,22 +21,12 @@ import pytest
 
 from outlast import BackendError, Store, TaskState, connect
 from outlast.backends import sqlite
+from support import sqlite_file
 from support.clock import Clock
 from support.homes import settings
 
 FORKING = Path(__file__).parent / "support" / "forking.py"
-FORKS = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    with connect(path, config=settings()) as store:
-        yield store
+path, store, FORKS = sqlite_file.path, sqlite_file.store, sqlite_file.FORKS
 
 
 @pytest.fixture

@@ -112,6 +112,6 @@ def test_scopes_in_words() -> None:
     ] == [
         "d/r/t",
         "d/r/t/0",
-        "d/r/t/k",
+        "d/r/t --item k",
     ]
     assert [str(AssetScope("n", "u")), str(AssetScope(None, "u"))] == ["asset n", "asset u"]

@@ -18,7 +18,7 @@ from .errors import InvalidValue, ValueTooLarge
 from .requests import Row
 from .values import MAX_DIGITS, Entry, JsonValue, Version, moment
 
-__all__ = ["HARD_LIMIT", "MAX_DEPTH", "dump", "entry_of", "load", "parse", "version_of"]
+__all__ = ["HARD_LIMIT", "MAX_DEPTH", "dump", "entry_of", "is_json", "load", "parse", "version_of"]
 
 #: No value is larger, at any door: bytes of compact JSON.
 HARD_LIMIT = 16 * 1024 * 1024
@@ -26,6 +26,7 @@ HARD_LIMIT = 16 * 1024 * 1024
 MAX_DEPTH = 100
 _BOUND = 10**MAX_DIGITS
 _SAFE_BITS = 13_000  # fewer bits than 10**4000 has: no need to compare
+_Path = tuple[Any, ...]
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -57,7 +58,10 @@ def load(text: str | bytes) -> JsonValue:
 
 
 def parse(text: str | bytes, *, allow_none: bool = False) -> JsonValue:
-    """Read JSON a person or a program has sent, strictly; what could not be stored exactly is InvalidValue."""
+    """Read JSON a person or a program has sent, strictly; what could not be stored exactly is InvalidValue.
+
+    So is an object that has a key twice: whoever wrote it meant both, and one of them would be lost.
+    """
     try:
         value = _decode(text)
     except RecursionError:
@@ -66,7 +70,19 @@ def parse(text: str | bytes, *, allow_none: bool = False) -> JsonValue:
         what = str(error).removeprefix("JSON is malformed: ")
         raise InvalidValue(f"not valid JSON: {what}; strings need double quotes, and NaN is not JSON") from None
     dump(value, allow_none=allow_none)
+    _refuse_twins(text)
     return value  # type: ignore[no-any-return]
+
+
+def is_json(text: str | bytes) -> bool:
+    """Say whether a text is JSON, whether or not outlast would store it."""
+    try:
+        _decode(text)
+    except RecursionError:
+        return True
+    except (msgspec.DecodeError, UnicodeError, ValueError):
+        return False
+    return True
 
 
 def entry_of(row: Row) -> Entry:
@@ -82,9 +98,48 @@ def version_of(row: Row) -> Version:
     return Version(row.name, value, row.text is None, row.revision, moment(row.updated_at), row.writer)
 
 
-# --- Checking: return the value made of exact base types, or refuse ------------------------------------
+# --- Keys that come twice in one object, which a decoder does not tell -----------------------------------
 
-_Path = tuple[Any, ...]
+
+class _Twin(msgspec.Struct, frozen=True):
+    """Stands for an object that has a key twice."""
+
+    key: str
+
+
+def _refuse_twins(text: str | bytes) -> None:
+    """Raise InvalidValue, naming place and key, if an object in a text that is JSON has a key twice."""
+    if (b"{" if isinstance(text, bytes) else "{") not in text:  # type: ignore[operator]
+        return
+    import json
+
+    plain = text if isinstance(text, str) else text.decode()
+    whole = json.loads(plain, object_pairs_hook=_once, parse_int=str, parse_float=str)
+    if problem := _find_twin(whole, ()):
+        raise InvalidValue(problem)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any] | _Twin:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    seen: set[str] = set()
+    return next(_Twin(key) for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+
+
+def _find_twin(value: Any, path: _Path) -> str:
+    match value:
+        case _Twin(key):
+            return f"{_place(path)} has the key {key!r} twice; a reader would see only one of the two: keep that one"
+        case dict():
+            return next((found for key, item in value.items() if (found := _find_twin(item, (*path, key)))), "")
+        case list():
+            found_in = (_find_twin(item, (*path, place)) for place, item in enumerate(value))
+            return next((found for found in found_in if found), "")
+    return ""
+
+
+# --- Checking: return the value made of exact base types, or refuse ------------------------------------
 
 
 def _plain(value: Any, path: _Path, above: tuple[Any, ...] | None) -> Any:

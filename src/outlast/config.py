@@ -1,7 +1,6 @@
 """Settings: `outlast.toml` and `OUTLAST__SECTION__KEY` variables, read once into one frozen object.
 
-The structs below are the whole list: a field's type says what is allowed, its default what holds when nobody says
-anything, its `Meta` how both are told to people. An environment variable wins over the file; an empty one counts as
+The structs of `settings` are the whole list. An environment variable wins over the file; an empty one counts as
 not set. Each value remembers its origin.
 """
 
@@ -13,149 +12,47 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 
 from .errors import ConfigError
+from .settings import (
+    DEFAULT_BATCH,
+    ClientSettings,
+    RunnerSettings,
+    ServerSettings,
+    StateStoreSettings,
+    StoreSettings,
+    default_parallelism,
+)
 
 __all__ = [
     "ClientSettings",
     "Config",
     "RunnerSettings",
+    "ServerSettings",
     "Setting",
     "StateStoreSettings",
     "StoreSettings",
+    "default_parallelism",
     "load",
+    "local_token_file",
     "resolve_url",
     "without_password",
+    "without_tokens",
 ]
 
 FILE_NAME = "outlast.toml"
 PREFIX = "OUTLAST__"
 URL_VARIABLE = "OUTLAST_URL"
+TOKEN_VARIABLE = "OUTLAST_TOKEN"
 FILE_VARIABLE = "OUTLAST_CONFIG"
 DEFAULT_ORIGIN = "default"
-DEFAULT_BATCH = 1000
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_TOKEN = re.compile(r"outl_[a-z]_[A-Za-z0-9_-]+")
 _SQLITE = re.compile(r"sqlite:(///)?", re.IGNORECASE)
-_DOTTED = r"^[^\W\d]\w*(\.[^\W\d]\w*)*[.:][^\W\d]\w*$"
-
-
-def default_parallelism() -> int:
-    """Return one slot per usable CPU, at least 4 because tasks mostly wait, and at most 16 to spare memory."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(16, max(4, usable or 1))
-
-
-def _allowed(text: str, **limits: Any) -> Meta:
-    return Meta(extra={"allowed": text}, **limits)
-
-
-def _help(text: str) -> Meta:
-    return Meta(description=text)
-
-
-_Flag = Annotated[bool, _allowed("true or false")]
-_Count = Annotated[int, _allowed("a whole number, 0 or more", ge=0, le=2**31 - 1)]
-_Positive = Annotated[int, _allowed("a whole number, 1 to 10000", ge=1, le=10_000)]
-_Days = Annotated[int, _allowed("a whole number of days, 0 to 1000000", ge=0, le=1_000_000)]
-_Wait = Annotated[float, _allowed("a number of seconds, 0 to 86400", ge=0, le=86_400)]
-_Lease = Annotated[float, _allowed("a number of seconds above 0, 86400 at most", gt=0, le=86_400)]
-_Durability = Annotated[Literal["full", "process"], _allowed('"full" or "process"')]
-_Text = Annotated[str, Meta(min_length=1)]
-_Place = Annotated[_Text | None, _allowed("a path or a URL")]
-_Folder = Annotated[_Text | None, _allowed("a path")]
-_Dotted = Annotated[Annotated[str, Meta(pattern=_DOTTED)] | None, _allowed("a dotted path like 'package.module:Class'")]
-_Patterns = Annotated[tuple[str, ...], _allowed("a list of texts; in a variable, separated by commas")]
-
-
-class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Section `[store]`: which store is meant."""
-
-    url: Annotated[
-        _Place,
-        _help(
-            "The store to use: a file, or the URL of a database or server; OUTLAST_URL goes before it. "
-            "A relative path starts at the folder of the outlast.toml it stands in."
-        ),
-    ] = None
-
-
-class StateStoreSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Section `[state_store]`: how task and asset state is kept."""
-
-    default_retention_days: Annotated[
-        _Days, _help("Days after which a task's entry expires when its writer says nothing; 0 is never.")
-    ] = 30
-    clear_on_success: Annotated[
-        _Flag, _help("Remove a task instance's entries in the transaction that records its success.")
-    ] = False
-    discard_on_clear: Annotated[
-        _Flag, _help("Remove a task instance's entries when a person clears it to run again.")
-    ] = False
-    max_value_storage_bytes: Annotated[
-        _Count, _help("Size above which the public API refuses a value and a worker's write is logged; 0 is no limit.")
-    ] = 65535
-    state_cleanup_batch_size: Annotated[
-        _Count, _help("Expired entries the sweeper removes in one transaction; 0 means 1000.")
-    ] = DEFAULT_BATCH
-    history_versions: Annotated[
-        _Count, _help("Values kept of each key, the present one included; 0 turns history off.")
-    ] = 20
-    durability: Annotated[
-        _Durability,
-        _help("What a finished write survives: full also a power loss, process the death of every process."),
-    ] = "full"
-    feed_hours: Annotated[_Positive, _help("Hours for which a watcher that comes back still learns of a deletion.")] = (
-        24
-    )
-    backend: Annotated[_Dotted, _help("A backend class of your own, to answer instead of the one the URL names.")] = (
-        None
-    )
-    secret_keys: Annotated[
-        _Patterns, _help("Patterns (* and ?) of keys whose values are masked wherever state is shown or audited.")
-    ] = ()
-
-    @property
-    def batch_size(self) -> int:
-        """The entries the sweeper removes in one transaction, also where the setting was made by hand and is 0."""
-        return self.state_cleanup_batch_size or DEFAULT_BATCH
-
-
-class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Section `[runner]`: how `outlast run` works."""
-
-    parallelism: Annotated[
-        _Positive,
-        _help("Task instances run at the same time; by default the number of CPUs, at least 4 and at most 16."),
-    ] = msgspec.field(default_factory=default_parallelism)
-    crash_retries: Annotated[
-        _Count, _help("Times an attempt that died (rather than failed) is run again, whatever its `retries`.")
-    ] = 3
-    lease_seconds: Annotated[
-        _Lease, _help("Seconds after which an attempt that has not renewed its claim counts as dead.")
-    ] = 30.0
-    keep_runs_days: Annotated[
-        _Days, _help("Days an ended run is kept with its state, history and logs; 0 is for ever.")
-    ] = 90
-    logs_dir: Annotated[
-        _Folder,
-        _help(
-            "Folder for task logs; by default one beside the store. "
-            "A relative path starts at the folder of the outlast.toml it stands in."
-        ),
-    ] = None
-
-
-class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Section `[client]`: how a worker talks to its store."""
-
-    retry_for: Annotated[_Wait, _help("Seconds for which a call is tried again after a network or database fault.")] = (
-        30.0
-    )
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -175,6 +72,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     state_store: StateStoreSettings = StateStoreSettings()
     runner: RunnerSettings = msgspec.field(default_factory=RunnerSettings)
     client: ClientSettings = ClientSettings()
+    server: ServerSettings = ServerSettings()
     file: str | None = None
     origins: Mapping[str, str] = {}
     state_folder: str | None = None
@@ -186,7 +84,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     def explain(self) -> list[Setting]:
         """List every setting with its value, origin and meaning; a password in the store's URL is masked."""
         return [
-            Setting(section, key, _shown(getattr(getattr(self, section), key)), self.origin(section, key), known.help)
+            Setting(
+                section, key, _shown(key, getattr(getattr(self, section), key)), self.origin(section, key), known.help
+            )
             for section, keys in _known().items()
             for key, known in keys.items()
         ]
@@ -206,6 +106,8 @@ def load(start: Path | None = None, environ: Mapping[str, str] | None = None) ->
     for given in [*_from_file(file), *_from_environ(env)]:
         sections[given.section][given.key] = _checked(given)
         origins[f"{given.section}.{given.key}"] = given.origin
+    if not sections["client"].get("find_token", True) and origins.get("client.token") == file:
+        sections["client"].pop("token", None)
     built: dict[str, Any] = {section: _SECTIONS[section](**values) for section, values in sections.items()}
     return Config(**built, file=file, origins=origins, state_folder=_state_folder(env))
 
@@ -225,10 +127,32 @@ def resolve_url(explicit: str | None, config: Config) -> tuple[str, str]:
     return str(Path(config.state_folder) / "outlast.db"), DEFAULT_ORIGIN
 
 
+def local_token_file(config: Config, place: str) -> str | None:
+    """Return where a server that listens only to this machine leaves a token for its own user.
+
+    `place` is "HOST:PORT", or a Unix socket's path. None when there is no state folder.
+    """
+    if config.state_folder is None:
+        return None
+    if place.startswith("/"):
+        name = "unix" + place.replace("/", "_")
+    else:
+        host, _, port = place.rpartition(":")
+        own = host in ("localhost", "::1", "[::1]") or host.startswith("127.")
+        name = f"{'localhost' if own else host}_{port}"
+    return os.path.join(config.state_folder, "servers", name[-200:])
+
+
 def without_password(url: str) -> str:
-    """Return a URL as it may be printed: passwords, in the authority and in the query, are replaced by `***`."""
+    """Return a URL as it may be printed: passwords, in the authority and in the query, and tokens become `***`."""
     url = re.sub(r"(://[^/:@]*:).*@", r"\1***@", url)
-    return re.sub(r"([?&](?:password|sslpassword|token)=)[^&#]*", r"\1***", url)
+    url = re.sub(r"^(https?://)[^/@]*@", r"\1***@", url, flags=re.IGNORECASE)  # where no user belongs
+    return without_tokens(re.sub(r"([?&](?:password|sslpassword|token)=)[^&#]*", r"\1***", url))
+
+
+def without_tokens(text: str) -> str:
+    """Return a text as it may be printed or logged: what looks like a token of ours is cut after `outl_`."""
+    return _TOKEN.sub("outl_***", text)
 
 
 _SECTIONS: dict[str, type[msgspec.Struct]] = {
@@ -236,6 +160,7 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "state_store": StateStoreSettings,
     "runner": RunnerSettings,
     "client": ClientSettings,
+    "server": ServerSettings,
 }
 
 
@@ -265,7 +190,7 @@ def _known() -> dict[str, dict[str, _Known]]:
 
 
 def _described(kind: Any) -> _Known:
-    limits, described = kind.__metadata__
+    *_, limits, described = kind.__metadata__
     return _Known(kind, limits.extra["allowed"], described.description)
 
 
@@ -310,6 +235,8 @@ def _from_environ(env: Mapping[str, str]) -> Iterator[_Given]:
             yield _Given(section, key, env[name].strip(), name)
     if url := env.get(URL_VARIABLE, "").strip():
         yield _Given("store", "url", url, URL_VARIABLE)
+    if token := env.get(TOKEN_VARIABLE, "").strip():
+        yield _Given("client", "token", token, TOKEN_VARIABLE)
 
 
 def _check_section(section: str, origin: str) -> None:
@@ -335,7 +262,8 @@ def _checked(given: _Given) -> Any:
         value = msgspec.convert(value, known.kind, strict=in_file)
     except msgspec.ValidationError as error:
         raise ConfigError(
-            f"{given.origin}: [{given.section}] {given.key} = {given.value!r} is not allowed; give {known.allowed}."
+            f"{given.origin}: [{given.section}] {given.key} = {_shown(given.key, given.value)!r} is not allowed; "
+            f"give {known.allowed}."
         ) from error
     return _finished(given, value)
 
@@ -362,7 +290,12 @@ def _finished(given: _Given, value: Any) -> Any:
     match given.section, given.key:
         case "state_store", "state_cleanup_batch_size":
             return value or DEFAULT_BATCH
-        case ("store", "url") | ("runner", "logs_dir"):
+        case (
+            ("store", "url")
+            | ("runner", "logs_dir")
+            | ("client", "ca_file")
+            | ("server", "uds" | "tls_certificate" | "tls_key")
+        ):
             return _anchored(value, given.folder)
         case _:
             return value
@@ -386,7 +319,9 @@ def _nearest(word: str, words: Mapping[str, Any]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-def _shown(value: Any) -> Any:
+def _shown(key: str, value: Any) -> Any:
+    if key == "token":
+        return None if value is None else "***"
     return without_password(value) if isinstance(value, str) else value
 
 

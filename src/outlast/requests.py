@@ -7,16 +7,20 @@ text; times are microseconds since the epoch. What the runner asks is in `run_re
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from .values import Cursor, Scope, ScopeInfo, TaskScope, Writer
+from .values import AssetScope, Cursor, Scope, ScopeInfo, TaskScope, Writer
 
 LIBRARY = Writer()
 
 
-class Fence(msgspec.Struct, frozen=True):
+class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What requests consist of: a field nobody knows is refused on the wire, not passed over."""
+
+
+class Fence(Asked, frozen=True):
     """Who is asking: one attempt of one task scope; `scope_id` tells a re-created scope from the first."""
 
     scope: TaskScope
@@ -45,7 +49,7 @@ class Row(msgspec.Struct, frozen=True):
 # --- Operations: what a commit does to one scope ---------------------------------------------------
 
 
-class Put(msgspec.Struct, frozen=True, tag="put"):
+class Put(Asked, frozen=True, tag="put"):
     """Write a value. With `keep_expiry` a live entry keeps its own; `expires_at` is then for an absent one."""
 
     name: str
@@ -54,7 +58,7 @@ class Put(msgspec.Struct, frozen=True, tag="put"):
     keep_expiry: bool = False
 
 
-class PutDefault(msgspec.Struct, frozen=True, tag="put_default"):
+class PutDefault(Asked, frozen=True, tag="put_default"):
     """Write a value only where there is none; answers what is stored afterwards."""
 
     name: str
@@ -62,7 +66,7 @@ class PutDefault(msgspec.Struct, frozen=True, tag="put_default"):
     expires_at: int | None
 
 
-class Increment(msgspec.Struct, frozen=True, tag="increment"):
+class Increment(Asked, frozen=True, tag="increment"):
     """Add to an integer, absent counting as 0; answers the sum."""
 
     name: str
@@ -71,26 +75,26 @@ class Increment(msgspec.Struct, frozen=True, tag="increment"):
     keep_expiry: bool = True
 
 
-class Remove(msgspec.Struct, frozen=True, tag="remove"):
+class Remove(Asked, frozen=True, tag="remove"):
     """Delete one key; nothing happens when it is absent."""
 
     name: str
 
 
-class RemoveAll(msgspec.Struct, frozen=True, tag="remove_all"):
+class RemoveAll(Asked, frozen=True, tag="remove_all"):
     """Delete every key of the scope; `history=True` erases their history as well, at once."""
 
     history: bool = False
 
 
-class Check(msgspec.Struct, frozen=True, tag="check"):
+class Check(Asked, frozen=True, tag="check"):
     """Go on only if the key is at this revision (None: absent); otherwise the commit is a Conflict."""
 
     name: str
     revision: int | None
 
 
-class CheckPrefix(msgspec.Struct, frozen=True, tag="check_prefix"):
+class CheckPrefix(Asked, frozen=True, tag="check_prefix"):
     """Go on only if exactly these keys, at these revisions, begin with the prefix ("": all keys)."""
 
     prefix: str
@@ -100,7 +104,7 @@ class CheckPrefix(msgspec.Struct, frozen=True, tag="check_prefix"):
 Operation: TypeAlias = Put | PutDefault | Increment | Remove | RemoveAll | Check | CheckPrefix
 
 
-class Part(msgspec.Struct, frozen=True):
+class Part(Asked, frozen=True):
     """What a commit does to one scope, in order."""
 
     scope: Scope
@@ -110,11 +114,15 @@ class Part(msgspec.Struct, frozen=True):
 # --- Requests and their replies ----------------------------------------------------------------------
 
 
-class Open(msgspec.Struct, frozen=True, tag="open"):
-    """Begin an attempt: raise the scope's fence to its number (None: the stored one + 1), creating the scope."""
+class Open(Asked, frozen=True, tag="open"):
+    """Begin an attempt: raise the scope's fence to its number (None: the stored one + 1), creating the scope.
+
+    `assets` are its inlets and outlets: a server names them in the attempt's token.
+    """
 
     scope: TaskScope
     attempt: int | None
+    assets: tuple[AssetScope, ...] = ()
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
@@ -122,10 +130,11 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
     scope_id: int
 
 
-class Read(msgspec.Struct, frozen=True, tag="read"):
+class Read(Asked, frozen=True, tag="read"):
     """Read keys by name, or (names=None) those that begin with `prefix`, in code-point order.
 
-    `after` and `limit` page through a long list; `texts=False` leaves the values out.
+    `after` and `limit` page through a long list, `offset` passes over so many first; `texts=False` leaves the values
+    out.
     """
 
     scope: Scope
@@ -135,6 +144,7 @@ class Read(msgspec.Struct, frozen=True, tag="read"):
     after: str | None = None
     limit: int | None = None
     texts: bool = True
+    offset: int = 0
 
 
 class Found(msgspec.Struct, frozen=True, tag="found"):
@@ -145,7 +155,23 @@ class Found(msgspec.Struct, frozen=True, tag="found"):
     rows: tuple[Row, ...]
 
 
-class Commit(msgspec.Struct, frozen=True, tag="commit"):
+class Count(Asked, frozen=True, tag="count"):
+    """Ask how many live keys of a scope begin with a prefix."""
+
+    scope: Scope
+    prefix: str = ""
+    fence: Fence | None = None
+
+
+class Counted(msgspec.Struct, frozen=True, tag="counted"):
+    """How many there are; `scope_id` is 0 when there is no such scope."""
+
+    scope_id: int
+    revision: int
+    keys: int
+
+
+class Commit(Asked, frozen=True, tag="commit"):
     """Change one or more scopes, all or nothing.
 
     `sent_at` is the writer's own time, for the correction of a skewed clock; `commit_id` lets a lost
@@ -167,7 +193,7 @@ class Receipt(msgspec.Struct, frozen=True, tag="receipt"):
     rows: tuple[tuple[Row | None, ...], ...]
 
 
-class History(msgspec.Struct, frozen=True, tag="history"):
+class History(Asked, frozen=True, tag="history"):
     """Ask for a key's kept versions, newest first, the present one included."""
 
     scope: Scope
@@ -179,7 +205,7 @@ class Versions(msgspec.Struct, frozen=True, tag="versions"):
     rows: tuple[Row, ...]
 
 
-class Changes(msgspec.Struct, frozen=True, tag="changes"):
+class Changes(Asked, frozen=True, tag="changes"):
     """Ask what changed in a scope since a cursor (None: everything there is)."""
 
     scope: Scope
@@ -195,7 +221,7 @@ class Changed(msgspec.Struct, frozen=True, tag="changed"):
     rows: tuple[Row, ...]
 
 
-class Find(msgspec.Struct, frozen=True, tag="find"):
+class Find(Asked, frozen=True, tag="find"):
     """Page through live rows across scopes by (scope id, name); ids given must match exactly."""
 
     dag_id: str | None = None
@@ -219,8 +245,11 @@ class FindPage(msgspec.Struct, frozen=True, tag="find_page"):
     after: tuple[int, str] | None
 
 
-class ListScopes(msgspec.Struct, frozen=True, tag="list_scopes"):
-    """Page through scopes by id; `assets` chooses asset scopes instead of task scopes."""
+class ListScopes(Asked, frozen=True, tag="list_scopes"):
+    """Page through scopes by id; `assets` chooses asset scopes instead of task scopes.
+
+    Without `counts` their live entries are not counted, which takes a look at each of them.
+    """
 
     dag_id: str | None = None
     run_id: str | None = None
@@ -228,6 +257,7 @@ class ListScopes(msgspec.Struct, frozen=True, tag="list_scopes"):
     assets: bool = False
     after: int = 0
     limit: int = 1000
+    counts: bool = True
 
 
 class ScopePage(msgspec.Struct, frozen=True, tag="scope_page"):
@@ -235,7 +265,7 @@ class ScopePage(msgspec.Struct, frozen=True, tag="scope_page"):
     after: int | None
 
 
-class Sweep(msgspec.Struct, frozen=True, tag="sweep"):
+class Sweep(Asked, frozen=True, tag="sweep"):
     """Free the space of at most `limit` expired entries (and due tombstones and forgotten scopes).
 
     `older_than` (microseconds) leaves alone what expired more recently; `dry_run` only says what would go.
@@ -257,7 +287,7 @@ class Swept(msgspec.Struct, frozen=True, tag="swept"):
     after: tuple[int, str] | None = None
 
 
-class MergeAssets(msgspec.Struct, frozen=True, tag="merge_assets"):
+class MergeAssets(Asked, frozen=True, tag="merge_assets"):
     """Make one asset of two, known by a name and by a URI; NotFound if there is neither.
 
     Where both have a key with different values, `prefer` says whose stays; without it that is a Conflict.
@@ -276,7 +306,27 @@ class Merged(msgspec.Struct, frozen=True, tag="merged"):
     dropped: tuple[str, ...]
 
 
-class Inspect(msgspec.Struct, frozen=True, tag="inspect"):
+class ForgetAsset(Asked, frozen=True, tag="forget_asset"):
+    """Forget one of the two names of an asset, whose state stays; or the `whole` asset, with history and both names.
+
+    It is addressed by the `name` or the `uri` to be forgotten. NotFound if there is none; Conflict when it has no
+    other name, or when the whole of it still has entries.
+    """
+
+    name: str | None
+    uri: str | None
+    writer: Writer
+    whole: bool = False
+
+
+class Forgotten(msgspec.Struct, frozen=True, tag="forgotten"):
+    """The name and the URI an asset had."""
+
+    name: str | None
+    uri: str | None
+
+
+class Inspect(Asked, frozen=True, tag="inspect"):
     """Ask a backend about itself; `deep` also checks the integrity of what is stored (may take long)."""
 
     deep: bool = False
@@ -287,6 +337,39 @@ class Inspected(msgspec.Struct, frozen=True, tag="inspected"):
 
     facts: tuple[tuple[str, str], ...]
     problems: tuple[str, ...]
+
+
+class Once(msgspec.Struct, frozen=True, tag="once"):
+    """A request that is carried out once, however often it is sent under the same call id within an hour."""
+
+    call_id: str
+    request: Any
+
+
+class Feed(Asked, frozen=True, tag="feed"):
+    """Ask what has happened anywhere since a position (None: only where the feed stands), at most `limit` commits."""
+
+    after: str | None = None
+    limit: int = 1000
+
+
+class Happened(msgspec.Struct, frozen=True):
+    """A key's newest row (`text` is None for a deleted one), or a run that is not as it was; and its position."""
+
+    position: str
+    scope_id: int = 0
+    scope: Scope | None = None
+    row: Row | None = None
+    run: tuple[str, str] | None = None
+
+
+class FeedPage(msgspec.Struct, frozen=True, tag="feed_page"):
+    """What has happened, in order, and the position to go on from; `reset`: what was between is not known any more."""
+
+    rows: tuple[Happened, ...]
+    position: str
+    reset: bool = False
+    more: bool = False
 
 
 class Pause(msgspec.Struct, frozen=True):

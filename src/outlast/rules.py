@@ -14,6 +14,7 @@ from .errors import Conflict, InvalidValue, StaleAttempt
 from .requests import (
     Check,
     CheckPrefix,
+    Commit,
     Fence,
     Increment,
     Operation,
@@ -25,19 +26,36 @@ from .requests import (
 )
 from .values import MAX_DIGITS, Scope, Writer
 
-__all__ = ["Decision", "alive", "check_fence", "decide", "expired", "local", "size_of", "touches"]
+__all__ = [
+    "Decision",
+    "alive",
+    "check_fence",
+    "check_writer",
+    "decide",
+    "expired",
+    "local",
+    "size_of",
+    "touches",
+    "without_skew",
+]
 
+#: Microseconds a writer's clock may be away from ours without its expiry times being corrected (contract 3.2).
+MOST_SKEW = 5_000_000
 _BOUND = 10**MAX_DIGITS
 
 
 class Decision(msgspec.Struct):
-    """What to save: rows by name, the past rows to remember, the names whose history must go, each result."""
+    """What to save: rows by name, the past rows to remember, the names whose history must go, each result.
+
+    `erased` says that no past value of the scope may be left anywhere.
+    """
 
     revision: int
     rows: dict[str, Row]
     past: list[Row]
     forget: list[str]
     results: tuple[Row | None, ...]
+    erased: bool = False
 
 
 def expired(row: Row, now: int) -> bool:
@@ -48,6 +66,12 @@ def expired(row: Row, now: int) -> bool:
 def alive(row: Row | None, now: int) -> Row | None:
     """Return the row if a reader at `now` may see it."""
     return row if row is not None and row.text is not None and not expired(row, now) else None
+
+
+def check_writer(fence: Fence, done: int) -> None:
+    """Refuse the writes of an attempt that has succeeded: what it left is what counts (contract 6.3)."""
+    if fence.attempt == done:
+        raise StaleAttempt(f"attempt {fence.attempt} of {fence.scope} has succeeded; it can write no more")
 
 
 def check_fence(fence: Fence, scope_id: int | None, newest: int) -> None:
@@ -183,7 +207,7 @@ class _Work:
         for name in self.erased:
             if name in rows:
                 rows[name] = msgspec.structs.replace(rows[name], version=1, kept=0, ring=0)
-        return Decision(revision + bool(rows), rows, past, forget, results)
+        return Decision(revision + bool(rows), rows, past, forget, results, bool(self.erased))
 
 
 def _integer(row: Row) -> int:
@@ -203,3 +227,24 @@ def _mismatch(name: str, wanted: int | None, stored: Row | None) -> str:
 def local(writer: Writer, scope: Scope) -> Writer:
     """Return a writer as stored in a scope: the task that wrote is left out where it is the scope itself."""
     return Writer(writer.kind, writer.attempt, writer.name) if writer.scope == scope else writer
+
+
+def without_skew(commit: Commit, now: int) -> Commit:
+    """Return a commit whose expiry times are by our clock, where its writer's is more than `MOST_SKEW` away from it.
+
+    `sent_at` is 0 where it is not known, and in what is returned after a correction.
+    """
+    skew = now - commit.sent_at
+    if not commit.sent_at or abs(skew) <= MOST_SKEW:
+        return commit
+    parts = [
+        msgspec.structs.replace(part, operations=tuple([_shifted(operation, skew) for operation in part.operations]))
+        for part in commit.parts
+    ]
+    return msgspec.structs.replace(commit, parts=tuple(parts), sent_at=0)
+
+
+def _shifted(operation: Operation, skew: int) -> Operation:
+    if not isinstance(operation, Put | PutDefault | Increment) or operation.expires_at is None:
+        return operation
+    return msgspec.structs.replace(operation, expires_at=operation.expires_at + skew)

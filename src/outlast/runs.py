@@ -8,19 +8,14 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from .codec import load
 from .errors import NotFound
 from .finding import is_pattern, matches
+from .people_requests import AuditPage, AuditRow, CancelRun, ClearTasks, ListAudit, MarkTask, Touched
 from .plans import Plan, awaiting, blocking
 from .run_requests import (
     Attempts,
-    AuditPage,
-    AuditRow,
-    CancelRun,
-    ClearTasks,
     DeleteRun,
     GetRun,
     ListAttempts,
-    ListAudit,
     ListRuns,
-    MarkTask,
     ProcessRef,
     Pruned,
     PruneRuns,
@@ -29,7 +24,6 @@ from .run_requests import (
     RunDetail,
     RunPage,
     RunRow,
-    Touched,
 )
 from .values import JsonValue, TaskScope, Writer
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import codec
 from .config import Config
 from .errors import Conflict, InvalidValue, NotFound
+from .expiry import expiry_of
 from .plans import Plan, awaiting, blocking
 from .requests import (
     Check,
@@ -35,7 +36,6 @@ from .requests import (
     Versions,
 )
 from .values import (
-    NEVER_EXPIRE,
     AssetScope,
     Clock,
     Cursor,
@@ -48,7 +48,6 @@ from .values import (
     asset_scope,
     check_key,
     check_prefix,
-    to_micros,
 )
 
 if TYPE_CHECKING:
@@ -57,34 +56,13 @@ if TYPE_CHECKING:
     from .transaction import AssetTransaction, TaskTransaction, Transaction
     from .watch import Watch
 
-__all__ = ["AssetState", "State", "TaskState", "expiry_of"]
+__all__ = ["AssetState", "State", "TaskState"]
 
 logger = logging.getLogger("outlast")
 T = TypeVar("T")
 
 #: Rounds of read, compute and compare before `update` gives up; with its pauses, about half a minute.
 UPDATE_ROUNDS = 200
-
-_DAY = 24 * 3600 * 1_000_000
-_LAST_MOMENT = to_micros(datetime.fromisoformat("9999-12-31T23:59:59.999999+00:00"))
-
-
-def expiry_of(retention: timedelta | None, now: int, default_days: int) -> int | None:
-    """Return when a value written at `now` expires, in microseconds; None for never (contract 3.1)."""
-    if retention is None:
-        return min(now + default_days * _DAY, _LAST_MOMENT) if default_days else None
-    if not isinstance(retention, timedelta):
-        raise TypeError(
-            f"retention is a {type(retention).__name__}; use a timedelta, NEVER_EXPIRE or None: timedelta(days=7)"
-        )
-    if retention == NEVER_EXPIRE:
-        return None
-    if retention <= timedelta(0):
-        raise ValueError(f"retention is {retention}; it must be positive: to remove a key use delete(key)")
-    expires_at = now + retention // timedelta(microseconds=1)
-    if expires_at > _LAST_MOMENT:
-        raise ValueError(f"retention of {retention.days:,} days ends after the year 9999; use NEVER_EXPIRE")
-    return expires_at
 
 
 class State:
@@ -172,7 +150,10 @@ class State:
     # --- writing: shared bodies ------------------------------------------------------------------------------
 
     def _dump(self, key: str, value: JsonValue) -> str:
-        data = codec.dump(value)
+        try:
+            data = codec.dump(value)
+        except InvalidValue as error:
+            raise type(error)(f"key {key!r}: {error.message}") from None
         limit = self.config.state_store.max_value_storage_bytes
         if limit and len(data) > limit:
             logger.warning(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
@@ -82,6 +82,7 @@ class Store:
         map_index: int = -1,
         item: str | None = None,
         attempt: int | Literal["new"] | None = None,
+        assets: Iterable[AssetState] = (),
         writer: Writer | None = None,
     ) -> Plan[TaskState]:
         """Return the state of one task instance, by ids or by one word: `store.task("nightly/2026-11-29/ingest")`.
@@ -89,13 +90,14 @@ class Store:
         `map_index` is the position of an item of a mapped task, whatever item is there now. `item` is the item's
         key where the task has a `map_key`, wherever it is now, also when it is in the list no more.
         `attempt=None` is unfenced, for people and tools. `attempt="new"` opens the next attempt, `attempt=N`
-        that one (StaleAttempt if a newer one has begun); every older attempt is from then on refused. Raises
+        that one (StaleAttempt if a newer one has begun); every older attempt is from then on refused. `assets` are
+        those whose state the attempt is to reach, which matters behind a server. Raises
         InvalidKey for a bad id. `writer` says who is recorded as writing where no attempt is.
         """
         scope = _scope(address, dag_id, run_id, task_id, map_index, item)
         if attempt is None:
             return TaskState(self.backend, scope, self.config, self.clock, writer or LIBRARY)
-        opened: Opened = yield Open(scope, _number(attempt))
+        opened: Opened = yield Open(scope, _number(attempt), tuple(asset.scope for asset in assets))
         fence = Fence(scope, opened.attempt, opened.scope_id)
         by = Writer("task", opened.attempt, None, scope)
         return TaskState(self.backend, scope, self.config, self.clock, by, fence)

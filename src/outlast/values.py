@@ -80,7 +80,7 @@ def to_micros(when: datetime) -> int:
     return (when - _EPOCH) // _MICROSECOND
 
 
-class TaskScope(msgspec.Struct, frozen=True, tag="task"):
+class TaskScope(msgspec.Struct, frozen=True, tag="task", forbid_unknown_fields=True):
     """One task instance: what all its attempts share (contract 1.1).
 
     `map_index` is -1 for an unmapped task. `item` is the item's key where state follows the item
@@ -94,11 +94,16 @@ class TaskScope(msgspec.Struct, frozen=True, tag="task"):
     item: str | None = None
 
     def __str__(self) -> str:
-        place = "" if self.map_index < 0 and self.item is None else f"/{self.item or self.map_index}"
-        return f"{self.dag_id}/{self.run_id}/{self.task_id}{place}"
+        """Return the address as every command takes it: an item by its key, wherever it is now."""
+        place = f"{self.dag_id}/{self.run_id}/{self.task_id}"
+        if self.item is not None:
+            import shlex
+
+            return f"{place} --item {shlex.quote(self.item)}"
+        return place if self.map_index < 0 else f"{place}/{self.map_index}"
 
 
-class AssetScope(msgspec.Struct, frozen=True, tag="asset"):
+class AssetScope(msgspec.Struct, frozen=True, tag="asset", forbid_unknown_fields=True):
     """One asset, by name, by URI, or by both; it belongs to no run (contract 1.2)."""
 
     name: str | None = None
@@ -113,7 +118,7 @@ Scope: TypeAlias = TaskScope | AssetScope
 
 @lru_cache(maxsize=8192)
 def address(scope: Scope) -> bytes:
-    """Return the 16-byte digest a task scope is found by, and every scope is locked in the order of."""
+    """Return the 16-byte digest a task scope is found by, and missing scopes are made in the order of."""
     match scope:
         case TaskScope(item=None):
             parts: tuple[object, ...] = ("task", scope.dag_id, scope.run_id, scope.task_id, scope.map_index)
@@ -215,6 +220,7 @@ class ScopeInfo(msgspec.Struct, frozen=True):
     entries: int
     bytes: int
     updated_at: datetime | None
+    id: int = 0
 
 
 _HINT = "use visible characters, at most one line"
@@ -317,5 +323,14 @@ def parse_task(address: str) -> TaskScope:
     if len(parts) == 4 and parts[3].removeprefix("-").isdecimal() and parts[3].isascii() and len(parts[3]) < 20:
         return task_scope(parts[0], parts[1], parts[2], int(parts[3]))
     if len(parts) != 3:
-        raise InvalidKey(f"{address!r} is not an address; write DAG/RUN/TASK, or DAG/RUN/TASK/INDEX for a mapped task")
+        raise InvalidKey(f"{address!r} is not an address; {_how_to_address(parts)}")
     return task_scope(parts[0], parts[1], parts[2])
+
+
+def _how_to_address(parts: list[str]) -> str:
+    """Say how to write an address, and where there is too much of one, what the rest may have been."""
+    mapped = "write DAG/RUN/TASK, or DAG/RUN/TASK/INDEX for a mapped task"
+    if len(parts) < 4 or not all(parts):
+        return mapped
+    item = TaskScope(parts[0], parts[1], parts[2], -1, "/".join(parts[3:]))
+    return f"{mapped}. The item of that key, where it has a `map_key`: {item}"

@@ -9,6 +9,7 @@ import asyncio
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,12 +26,19 @@ def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=list(HOMES))
+def marked(name: str) -> Any:
+    """Return a backend's name, marked where it needs more than outlast itself."""
+    return pytest.param(name, marks=[getattr(pytest.mark, name)] if name in ("http", "postgres") else [])
+
+
+@pytest.fixture(params=[marked(name) for name in HOMES])
 def home(request: pytest.FixtureRequest) -> Iterator[Home]:
     """A place for a store, empty, in a memory file system where there is one."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(prefix="outlast-", dir=memory if memory.is_dir() else None) as folder:
-        yield HOMES[request.param](Path(folder))
+        home = HOMES[request.param](Path(folder))
+        yield home
+        home.close()
 
 
 @pytest.fixture

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from outlast import Conflict, StaleAttempt
-from outlast.run_requests import AddEvents, ConsumedUntil, EventRow, Events, ListEvents, NewEvent, StartRun, TaskSpec
+from outlast.event_requests import AddEvents, ConsumedUntil, EventRow, Events, ListEvents
+from outlast.people_requests import CancelRun
+from outlast.run_requests import NewEvent, PruneRuns, StartRun, TaskSpec
 from outlast.values import TaskScope
 from support.clock import Clock
 from support.runs import ANN, RUNNER, Desk
@@ -171,3 +173,96 @@ def test_events_are_not_taken_again_when_the_run_they_started_is_removed(desk: D
     start_for(desk, "consumer", "c1", 1)
     store.runs_as(ANN).delete("consumer", "c1", force=True)
     assert consumed(desk, "consumer") == 1
+
+
+def test_events_that_do_not_concern_a_dag_are_passed_over(desk: Desk) -> None:
+    assert consumed(desk, "consumer") == 0
+    desk.send(AddEvents((USERS, USERS, ORDERS)))
+    assert desk.send(ConsumedUntil("consumer", 2)).newest == 2
+    assert desk.send(ConsumedUntil("consumer", 1)).newest == 2
+    assert start_for(desk, "consumer", "c1", 3).run.events == (3,)
+
+
+# --- Pruned with their runs ----------------------------------------------------------------------------------
+
+DAY = 24 * 3600
+
+
+def prune(desk: Desk, clock: Clock, limit: int = 100, **more: Any) -> Any:
+    return desk.send(PruneRuns(clock() - DAY * 1_000_000, limit, **more))
+
+
+def test_old_events_go_once_nothing_needs_them(desk: Desk, clock: Clock) -> None:
+    desk.send(AddEvents((ORDERS, USERS)))
+    clock.move(seconds=2 * DAY)
+    desk.send(AddEvents((ORDERS,)))
+    prune(desk, clock, dry_run=True)
+    assert names(desk) == ["orders", "users", "orders"]
+    prune(desk, clock)
+    assert [row.id for row in listed(desk)] == [3]
+    desk.send(AddEvents((USERS,)))
+    assert [row.id for row in listed(desk)] == [3, 4]
+
+
+def test_an_event_goes_with_the_run_that_made_it(begun: Desk, clock: Clock) -> None:
+    begun.report(begun.fence("load"), "success", events=(ORDERS,))
+    clock.move(seconds=2 * DAY)
+    assert prune(begun, clock).runs == ()
+    assert names(begun) == ["orders"]
+    begun.send(CancelRun("nightly", "r1", ANN))
+    clock.move(seconds=2 * DAY)
+    assert prune(begun, clock).runs == (("nightly", "r1"),)
+    assert names(begun) == []
+
+
+def test_an_event_goes_with_the_last_run_started_for_it(desk: Desk, clock: Clock) -> None:
+    desk.send(AddEvents((ORDERS, USERS, ORDERS)))
+    start_for(desk, "consumer", "c1", 1, 3)
+    clock.move(seconds=2 * DAY)
+    prune(desk, clock)
+    assert [row.id for row in listed(desk)] == [1, 3]
+    desk.send(CancelRun("consumer", "c1", ANN))
+    clock.move(seconds=2 * DAY)
+    assert prune(desk, clock).runs == (("consumer", "c1"),)
+    assert listed(desk) == []
+
+
+def test_an_event_a_dag_is_still_to_be_started_for_stays(desk: Desk, clock: Clock) -> None:
+    assert consumed(desk, "consumer") == 0
+    desk.send(AddEvents((ORDERS, USERS, ORDERS)))
+    clock.move(seconds=1000 * DAY)
+    prune(desk, clock)
+    assert len(listed(desk)) == 3
+    desk.send(ConsumedUntil("consumer", 2))
+    prune(desk, clock)
+    assert [row.id for row in listed(desk)] == [3]
+
+
+def test_a_batch_of_events_says_that_there_are_more(desk: Desk, clock: Clock) -> None:
+    desk.send(AddEvents((ORDERS,) * 5))
+    clock.move(seconds=2 * DAY)
+    assert [prune(desk, clock, 2).more for _ in range(3)] == [True, True, False]
+    assert listed(desk) == []
+
+
+# --- Of one asset --------------------------------------------------------------------------------------------
+
+
+def test_events_of_one_asset(desk: Desk) -> None:
+    desk.send(AddEvents((ORDERS, USERS, NewEvent(None, "s3://orders"), NewEvent("orders", None))))
+
+    def ids(**more: Any) -> list[int]:
+        return [row.id for row in desk.send(ListEvents(**more)).rows]
+
+    assert ids(name="orders") == [1, 4]
+    assert ids(uri="s3://orders") == [1, 3]
+    assert ids(name="orders", uri="s3://orders") == [1, 3, 4]
+    assert ids(name="nothing") == []
+    assert ids(name="orders", after=1) == [4]
+
+
+def test_events_newest_first(desk: Desk) -> None:
+    desk.send(AddEvents((ORDERS, USERS, ORDERS, ORDERS)))
+    page = desk.send(ListEvents(limit=2, before=2**62, name="orders"))
+    assert [row.id for row in page.rows] == [4, 3]
+    assert [row.id for row in desk.send(ListEvents(before=3, name="orders")).rows] == [1]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from outlast import Conflict, StaleAttempt
+from outlast.people_requests import ClearTasks
 from outlast.requests import Fence
 from outlast.run_requests import (
     PullResults,
@@ -15,6 +16,7 @@ from outlast.run_requests import (
     Resolve,
     TaskSpec,
 )
+from outlast.values import Writer
 from support.clock import Clock
 from support.runs import CHILD, SUPERVISOR, Desk, state_of
 from support.verbs import Verbs
@@ -127,6 +129,17 @@ def test_a_claim_that_is_over_is_not_renewed(desk: Desk, outcome: str) -> None:
         desk.renew(desk.fence("extract"))
     with pytest.raises(StaleAttempt):
         desk.send(PushResult(desk.fence("extract"), "name", "1"))
+
+
+def test_the_process_group_that_is_recorded_first_stays(desk: Desk) -> None:
+    """What runs user code could else name a group that a runner then kills."""
+    desk.start("extract")
+    desk.begin("extract")
+    for child in (CHILD, SUPERVISOR, None):
+        desk.renew(desk.fence("extract"), child=child)
+        assert desk.task("extract").child == CHILD
+    desk.report(desk.fence("extract"), "paused")
+    assert desk.begin("extract").child is None
 
 
 def test_a_claim_that_is_another_ones_is_not_renewed(desk: Desk) -> None:
@@ -315,6 +328,24 @@ def test_success_removes_the_state_with_its_history_in_the_same_step(desk: Desk,
     assert store.asset("table").get("watermark") == 4
 
 
+def test_an_attempt_that_has_succeeded_writes_no_more(desk: Desk, world: World) -> None:
+    """Contract 6.3: what it left is what counts, its assets' state included; the next attempt writes again."""
+    store = world.open()
+    desk.start("extract")
+    desk.begin("extract")
+    state = state_of(store, desk.fence("extract"))
+    state.set("page", 1)
+    desk.report(desk.fence("extract"), "success", clear_state=True)
+    with pytest.raises(StaleAttempt, match="has succeeded"):
+        state.set("page", 2)
+    with pytest.raises(StaleAttempt, match="has succeeded"), state.transaction() as tx:
+        tx.of(store.real.asset("table")).set("watermark", 4)
+    assert (state.keys(), store.asset("table").keys()) == ([], [])
+    desk.send(ClearTasks("nightly", "r1", (("extract", None),), Writer("person", name="ann")))
+    desk.begin("extract")
+    state_of(store, desk.fence("extract")).set("page", 3)
+
+
 @pytest.mark.parametrize("outcome", ["failed", "crashed", "paused", "skipped"])
 def test_no_other_end_removes_the_state(desk: Desk, store: Verbs, outcome: str) -> None:
     desk.start("extract")
@@ -322,6 +353,15 @@ def test_no_other_end_removes_the_state(desk: Desk, store: Verbs, outcome: str) 
     state_of(store, desk.fence("extract")).set("page", 1)
     desk.report(desk.fence("extract"), outcome, clear_state=True)
     assert store.task("nightly/r1/extract").get("page") == 1
+
+
+def test_an_error_with_a_nul_in_it_is_kept(desk: Desk) -> None:
+    """A database that cannot hold U+0000 keeps U+FFFD in its place; nothing but that character differs."""
+    desk.start("extract")
+    desk.begin("extract")
+    task = desk.report(desk.fence("extract"), "failed", error="a\x00b 🦆")
+    assert (task.state, (task.error or "").replace("\x00", "\ufffd")) == ("failed", "a\ufffdb 🦆")
+    assert desk.task("extract") == task
 
 
 def test_a_success_that_is_refused_removes_nothing(desk: Desk, store: Verbs) -> None:

@@ -16,8 +16,8 @@ def test_scopes_are_listed_with_their_counts(store: Verbs, clock: Clock) -> None
     clock.move(seconds=1)
     state.delete("b")
     store.asset("table", uri="s3://table").set("key", 1)
-    assert store.scopes() == [ScopeInfo(TaskScope("dag", "run", "task"), 2, 3, 1, 4, clock.shows())]
-    assert store.scopes(assets=True) == [ScopeInfo(AssetScope("table", "s3://table"), 1, 0, 1, 1, clock.shows())]
+    assert store.scopes() == [ScopeInfo(TaskScope("dag", "run", "task"), 2, 3, 1, 4, clock.shows(), 1)]
+    assert store.scopes(assets=True) == [ScopeInfo(AssetScope("table", "s3://table"), 1, 0, 1, 1, clock.shows(), 2)]
 
 
 def test_scopes_are_chosen_by_their_ids(store: Verbs) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+from hashlib import blake2b
+
 import pytest
 
 from outlast import Conflict, NotFound
-from outlast.run_requests import (
-    ListAudit,
-    PullResults,
-    Resolve,
-)
+from outlast.people_requests import ListAudit
+from outlast.run_requests import NoteAftermath, PullResults, Resolve
 from support.clock import Clock
 from support.runs import ANN, OTHER, Desk, fails, state_of
 from support.verbs import Verbs
@@ -58,6 +58,52 @@ def test_what_has_ended_is_not_cancelled(desk: Desk, runs: Verbs, before: str) -
     with pytest.raises(Conflict, match="already ended"):
         runs.mark(desk.scope("extract"), "cancelled")
     assert desk.states() == {"extract": before}
+
+
+@pytest.mark.parametrize("before", ["success", "failed", "cancelled"])
+def test_what_was_done_after_an_end_is_not_due_again_when_it_is_marked_failed(
+    desk: Desk, runs: Verbs, before: str
+) -> None:
+    desk.start("extract")
+    desk.begin("extract")
+    if before == "cancelled":
+        runs.mark(desk.scope("extract"), "cancelled")
+    else:
+        desk.report(desk.fence("extract"), before)
+    desk.send(NoteAftermath(desk.scope("extract"), 1, done=True))
+    (task,) = runs.mark(desk.scope("extract"), "failed").tasks
+    assert (task.state, task.aftermath) == ("failed", None)
+
+
+def test_a_cancel_that_is_due_stays_due_when_it_is_marked_failed(desk: Desk, runs: Verbs) -> None:
+    desk.start("extract")
+    desk.begin("extract")
+    runs.mark(desk.scope("extract"), "cancelled")
+    desk.send(NoteAftermath(desk.scope("extract"), 1))
+    (task,) = runs.mark(desk.scope("extract"), "failed").tasks
+    assert (task.state, task.aftermath, task.cancel_due) == ("failed", 1, True)
+
+
+def test_what_runs_and_is_marked_failed_has_its_job_to_be_seen_to(desk: Desk, runs: Verbs) -> None:
+    desk.start("extract")
+    desk.begin("extract")
+    assert runs.mark(desk.scope("extract"), "failed").tasks[0].aftermath == 0
+
+
+def test_an_end_with_a_cancel_still_due_is_asked_for_again(desk: Desk, runs: Verbs) -> None:
+    desk.start("a", "b")
+    desk.begin("a")
+    runs.cancel("nightly", "r1")
+    desk.send(NoteAftermath(desk.scope("a"), 1))
+    before = desk.detail()
+    assert [task.scope.task_id for task in runs.cancel("nightly", "r1").tasks] == ["a"]
+    assert [task.aftermath for task in runs.mark(desk.scope("a"), "cancelled").tasks] == [1]
+    assert desk.detail() == before
+    desk.send(NoteAftermath(desk.scope("a"), 1, done=True))
+    with pytest.raises(Conflict, match="already ended"):
+        runs.cancel("nightly", "r1")
+    with pytest.raises(Conflict, match="already ended"):
+        runs.mark(desk.scope("a"), "cancelled")
 
 
 def test_what_had_given_up_below_waits_again_after_a_success(desk: Desk, runs: Verbs) -> None:
@@ -213,8 +259,22 @@ def test_secret_values_are_audited_as_digests(world: World) -> None:
     assert told["delete", "page"] == ("41", None)
     before, after = told["delete", "api_token"][0], told["set", "api_token"][1]
     assert before == after
-    assert after.startswith('"9 bytes, blake2b ')
+    assert after.startswith('"9 bytes, keyed digest ')
     assert "hunter2" not in str(told)
+
+
+def test_digests_of_secrets_are_keyed_with_a_secret_of_the_store(world: World) -> None:
+    """Who has the log cannot try out values; in one store, equal values look equal."""
+    for task in ("a", "b"):
+        store = world.open(secret_keys=("*token*",))
+        store.task(f"nightly/r1/{task}", writer=ANN).set("api_token", "hunter2")
+    store.task("nightly/r1/c", writer=ANN).set("api_token", "hunter3")
+    same, other = {row.after for row in Verbs(store.real.runs_as(ANN), store.runner).audit()}
+    told = str((same, other))
+    for text in ('"hunter2"', "hunter2", '"hunter3"', "hunter3"):
+        for name in ("blake2b", "sha256", "md5", "sha1"):
+            digest = blake2b(text.encode(), digest_size=16) if name == "blake2b" else hashlib.new(name, text.encode())
+            assert digest.hexdigest()[:32] not in told
 
 
 def test_the_audit_log_is_read_by_dag_and_in_pages(desk: Desk, store: Verbs, runs: Verbs) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from outlast import Change, Conflict, InvalidKey, NotFound
-from outlast.requests import MergeAssets, Merged
+from outlast.requests import ForgetAsset, Forgotten, MergeAssets, Merged
 from support.runs import ANN
 from support.verbs import Verbs
 
@@ -123,3 +123,55 @@ def test_what_is_written_afterwards_goes_on_from_there(store: Verbs, named: Verb
     with named.transaction() as tx:
         tx.set("a", tx.get("n"))
     assert named.get("a") == 3
+
+
+# --- forgetting --------------------------------------------------------------------------------------------------
+
+
+def forget(store: Verbs, name: str | None, uri: str | None, *, whole: bool = False) -> Forgotten:
+    forgotten: Forgotten = Verbs(store.real.backend, store.runner).send(ForgetAsset(name, uri, ANN, whole))
+    return forgotten
+
+
+def test_a_wrong_uri_is_taken_off_again(store: Verbs, runs: Verbs, named: Verbs) -> None:
+    named.set("a", 1)
+    merge(store)
+    assert forget(store, None, URI) == Forgotten("orders", URI)
+    assert (named.items(), store.asset(uri=URI).items()) == ([("a", 1)], [])
+    store.asset(uri=URI).set("b", 2)
+    assert (named.items(), store.asset(uri=URI).items()) == ([("a", 1)], [("b", 2)])
+    [unnamed] = [row for row in runs.audit() if row.action == "unname asset"]
+    assert (unnamed.who, unnamed.place) == ("ann@desk", f"asset {URI}")
+    assert merge(store) == Merged(("b",), ())
+
+
+def test_a_wrong_name_is_taken_off_again(store: Verbs, placed: Verbs) -> None:
+    """Also one the asset had first, whose address it is found by."""
+    store.asset("oders", uri=URI).set("a", 1)
+    forget(store, "oders", None)
+    store.asset("oders").set("b", 2)
+    assert (placed.items(), store.asset("oders").items()) == ([("a", 1)], [("b", 2)])
+    assert store.asset("orders", uri=URI).items() == [("a", 1)]
+
+
+def test_an_asset_keeps_one_name(store: Verbs, named: Verbs) -> None:
+    named.set("a", 1)
+    with pytest.raises(Conflict, match="no other name"):
+        forget(store, "orders", None)
+    with pytest.raises(NotFound, match="there is no asset orderz"):
+        forget(store, "orderz", None)
+    assert named.items() == [("a", 1)]
+
+
+def test_an_empty_asset_is_removed_with_its_names_and_history(store: Verbs, runs: Verbs) -> None:
+    state = store.asset("orders", uri=URI)
+    state.set("a", 1)
+    with pytest.raises(Conflict, match=r"has entries \(a\)"):
+        forget(store, "orders", None, whole=True)
+    state.clear()
+    assert forget(store, "orders", None, whole=True) == Forgotten("orders", URI)
+    assert state.history("a") == []
+    store.asset("orders", uri="s3://elsewhere").set("a", 2)
+    assert store.asset(uri=URI).items() == []
+    [removed] = [row for row in runs.audit() if row.action == "remove asset"]
+    assert removed.before == f'{{"name":"orders","uri":"{URI}"}}'

@@ -135,8 +135,8 @@ def test_a_writer_outside_tasks_is_named(store: Verbs) -> None:
     """Contract 7.2, 10."""
     store.task("dag/run/task").set("key", 1)
     assert store.task("dag/run/task").entry("key").writer == Writer("library")
-    store.task("dag/run/task", writer=Writer("person", name="ada")).set("key", 1)
-    assert str(store.task("dag/run/task").entry("key").writer) == "person ada"
+    store.task("dag/run/task", writer=Writer("person", name="ann@desk")).set("key", 1)
+    assert str(store.task("dag/run/task").entry("key").writer) == "person ann@desk"
     store.asset("table", writer=Writer("trigger", name="tick")).set("key", 1)
     assert str(store.asset("table").entry("key").writer) == "trigger tick"
 

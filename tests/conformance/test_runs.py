@@ -5,14 +5,9 @@ from __future__ import annotations
 import pytest
 
 from outlast import Conflict, NotFound, StaleAttempt
-from outlast.run_requests import (
-    ClearTasks,
-    GetRun,
-    ListAttempts,
-    ListRuns,
-    Resolve,
-    TaskSpec,
-)
+from outlast.people_requests import ClearTasks
+from outlast.requests import ListScopes
+from outlast.run_requests import GetRun, ListAttempts, ListDags, ListRuns, Resolve, RunPage, TaskSpec
 from support.clock import Clock
 from support.runs import ANN, OTHER, RUNNER, SUPERVISOR, Desk, state_of
 from support.verbs import Verbs
@@ -156,6 +151,41 @@ def test_runs_are_listed_newest_first_in_pages(desk: Desk, store: Verbs) -> None
     assert rest.before is None
     assert [run.run_id for run, _ in desk.send(ListRuns("nightly", ("paused", "failed"))).runs] == ["r3"]
     assert desk.send(ListRuns("other")).runs == ()
+
+
+def test_runs_are_counted_and_paged_by_offset_among_some_dags(desk: Desk, store: Verbs) -> None:
+    for dag_id in ("nightly", "hourly", "other"):
+        for number in range(3):
+            Desk(desk.backend, dag_id, f"r{number}").start("extract", "load")
+    Desk(desk.backend, "hourly", "r1").release("paused")
+    page = desk.send(ListRuns(among=("nightly", "hourly"), limit=2, offset=1, total=True))
+    assert ([(run.dag_id, run.run_id) for run, _ in page.runs], page.total) == (
+        [("hourly", "r1"), ("hourly", "r0")],
+        6,
+    )
+    assert [counts for _, counts in page.runs] == [{"waiting": 2}, {"waiting": 2}]
+    assert desk.send(ListRuns("hourly", ("paused",), limit=0, total=True)) == RunPage((), None, 1)
+    assert desk.send(ListRuns("nightly", offset=3, total=True)) == RunPage((), None, 3)
+    assert desk.send(ListRuns()).total is None
+
+
+def test_dags_are_listed_with_their_newest_run(desk: Desk, store: Verbs) -> None:
+    for number in range(2):
+        Desk(desk.backend, run_id=f"r{number}").start("extract", file=f"/dags/{number}.py")
+    store.real.task("script/r1/load", attempt="new")
+    page = desk.send(ListDags(limit=1))
+    assert [(dag.dag_id, dag.runs, dag.file) for dag in page.dags] == [("nightly", 2, "/dags/1.py")]
+    rest = desk.send(ListDags(page.after or "", limit=2))
+    assert [(dag.dag_id, dag.runs, dag.newest, dag.file) for dag in rest.dags] == [("script", 0, None, "")]
+    assert rest.after is None
+
+
+def test_scopes_can_be_listed_without_counting_their_entries(desk: Desk, store: Verbs) -> None:
+    store.real.task("script/r1/load", attempt="new").set("page", 1)
+    counted, plain = (desk.send(ListScopes("script", counts=counts)).scopes[0] for counts in (True, False))
+    assert (counted.entries, counted.bytes) == (1, 1)
+    assert (plain.entries, plain.bytes) == (0, 0)
+    assert (plain.id, plain.scope, plain.revision) == (counted.id, counted.scope, counted.revision)
 
 
 def test_runs_are_listed_with_their_task_instances_by_state(desk: Desk, store: Verbs) -> None:

@@ -235,7 +235,8 @@ def test_anything_else_is_refused_before_anything_is_written(state: Verbs, what:
 
 def test_the_place_and_the_remedy_are_named(state: Verbs) -> None:
     """Contract 2.2: as in the contract's example."""
-    with pytest.raises(InvalidValue, match=r"^\$\.rows\[3\]\.when is a .*datetime; store value\.isoformat\(\)$"):
+    said = r"^key 'key': \$\.rows\[3\]\.when is a .*datetime; store value\.isoformat\(\)$"
+    with pytest.raises(InvalidValue, match=said):
         state.set("key", {"rows": [0, 1, 2, {"when": datetime(2026, 1, 1)}]})
     with pytest.raises(InvalidValue, match=r"\$\['odd key'\]\[0\] is a set"):
         state.set("key", {"odd key": [set()]})

@@ -6,16 +6,22 @@ import importlib
 import os
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..config import without_password
-from ..errors import ConfigError
+from ..errors import ConfigError, OutlastError
 
 if TYPE_CHECKING:
-    from ..config import Config
-    from ..values import Clock
+    from collections.abc import Callable, Sequence
 
-__all__ = ["Backend", "file_of", "open_backend", "path_of"]
+    from ..config import Config
+    from ..tables import Tables
+    from ..values import Clock
+    from .schemas import Schema
+
+__all__ = ["Backend", "file_of", "in_thread", "open_backend", "path_of", "schema_of", "upgrade"]
+
+T = TypeVar("T")
 
 
 class Backend(ABC):
@@ -25,6 +31,9 @@ class Backend(ABC):
     what has expired.
     """
 
+    #: Whether it answers `Once`: keeps a reply under its call id, in the transaction it belongs to.
+    keeps_replies: bool = False
+
     @abstractmethod
     def __init__(self, url: str, config: Config, clock: Clock) -> None: ...
 
@@ -33,29 +42,70 @@ class Backend(ABC):
         """Answer one request, blocking; raises an OutlastError. When it returns, a change is durable."""
 
     async def asend(self, request: Any) -> Any:
-        """Answer one request, awaiting; unless overridden, `send` in a thread.
+        """Answer one request, awaiting; unless overridden, `send` in a thread."""
+        return await in_thread(self.send, request)
 
-        A cancelled call ends when the thread has: what it writes would else come after what is written next.
+    def send_batch(self, requests: Sequence[Any]) -> list[Any]:
+        """Answer several requests of the same kind in order, each by its reply or by the OutlastError it raised.
+
+        Unless overridden, one by one; a backend that can shares what a commit costs among them.
         """
-        import asyncio  # costs a blocking program 30 ms at import
+        return [self._outcome(request) for request in requests]
 
-        answer = asyncio.get_running_loop().run_in_executor(None, self.send, request)
+    def _outcome(self, request: Any) -> Any:
         try:
-            return await asyncio.shield(answer)
-        except asyncio.CancelledError:
-            while not answer.done():
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait([answer])
-            if not answer.cancelled():
-                answer.exception()  # taken note of
-            raise
+            return self.send(request)
+        except OutlastError as error:
+            return error
+
+    def dump(self, take: Callable[[Tables], T]) -> T:
+        """Let `take` read every table as of one moment, while others write on; ConfigError where there are none."""
+        raise ConfigError(_NO_TABLES)
+
+    def load(self, fill: Callable[[Tables, int], T]) -> T:
+        """Let `fill`, told the time, write to every table in one transaction; ConfigError where there are none."""
+        raise ConfigError(_NO_TABLES)
 
     @abstractmethod
     def close(self) -> None:
         """Release connections and files; safe to call twice."""
 
 
-_SCHEMES = {"sqlite": "outlast.backends.sqlite:SQLiteBackend"}
+_NO_TABLES = (
+    "backups are made of a SQLite file or a PostgreSQL database and restored into one, and this store is neither; "
+    "for one behind a server give --store the file or the database's URL that the server was started with"
+)
+
+
+async def in_thread(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Await a blocking call in a thread.
+
+    When cancelled this ends when the thread has: what it writes would else come after what is written next.
+    """
+    import asyncio  # costs a blocking program 30 ms at import
+
+    answer = asyncio.get_running_loop().run_in_executor(None, call, *arguments)
+    try:
+        return await asyncio.shield(answer)
+    except asyncio.CancelledError:
+        while not answer.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([answer])
+        if not answer.cancelled():
+            answer.exception()  # taken note of
+        raise
+
+
+_SCHEMES = {
+    "sqlite": "outlast.backends.sqlite:SQLiteBackend",
+    "postgres": "outlast.backends.postgres:PostgresBackend",
+    "postgresql": "outlast.backends.postgres:PostgresBackend",
+    "postgresql+psycopg": "outlast.backends.postgres:PostgresBackend",
+    "postgresql+psycopg2": "outlast.backends.postgres:PostgresBackend",
+    "http": "outlast.backends.http:HTTPBackend",
+    "https": "outlast.backends.http:HTTPBackend",
+    "unix": "outlast.backends.http:HTTPBackend",
+}
 
 
 def open_backend(url: str, config: Config, clock: Clock) -> Backend:
@@ -65,11 +115,26 @@ def open_backend(url: str, config: Config, clock: Clock) -> Backend:
         scheme = _scheme(url)
         raise ConfigError(
             f"{without_password(url)!r} is not a store URL of this version of outlast, "
-            f"which knows none that begin with {scheme}:; use a path, or sqlite:///PATH"
+            f"which knows none that begin with {scheme}:; use a path, sqlite:///PATH, "
+            "postgresql://HOST/NAME, http://HOST:PORT or unix:///PATH"
         )
     if url[:9].lower() == "sqlite://" and url[9:10] not in ("", "/"):
         raise ConfigError(f"{url!r} has two slashes, which begin a host's name; write sqlite:///{url[9:]} for a path")
     return _load(dotted)(url, config, clock)
+
+
+def schema_of(url: str, config: Config) -> Schema:
+    """Look at a store's schema and change nothing; ConfigError where it is newer, or was changed by hand."""
+    from . import schemas
+
+    return schemas.schema_of(url, config)
+
+
+def upgrade(url: str, config: Config) -> Schema:
+    """Make a store's schema or bring it forward, also when several do so at once; return what it was before."""
+    from . import schemas
+
+    return schemas.upgrade(url, config)
 
 
 def _scheme(url: str) -> str:

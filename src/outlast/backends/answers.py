@@ -4,39 +4,51 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from .. import requests, run_requests
+from .. import deferral_requests, event_requests, people_requests, requests, run_requests, token_requests
 from ..config import Config
 from .attempts import AttemptsSQL
+from .commits import CommitsSQL
 from .events import EventsSQL
-from .execute import Execute
+from .execute import SQLITE, Dialect, Execute
 from .lists import ListsSQL
 from .merging import MergingSQL
 from .people import PeopleSQL
+from .receipts import ReceiptsSQL, digest_of
 from .runs import RunsSQL
 from .sql import StateSQL
+from .tokens import TokensSQL
+from .watchers import WatchersSQL
 
 __all__ = ["READS", "WRITES", "Answers"]
 
 #: Requests that change nothing, by the part and the method that answers them.
 READS: Final[dict[type, tuple[str, str]]] = {
     requests.Read: ("state", "read"),
+    requests.Count: ("state", "count"),
     requests.History: ("lists", "history"),
     requests.Changes: ("lists", "changes"),
     requests.Find: ("lists", "find"),
     requests.ListScopes: ("lists", "scopes"),
+    requests.Feed: ("feed", "read"),
     run_requests.GetRun: ("runs", "get"),
     run_requests.ListRuns: ("runs", "list_runs"),
+    run_requests.ListDags: ("runs", "dags"),
     run_requests.ListAttempts: ("attempts", "attempts"),
     run_requests.PullResults: ("attempts", "pull"),
-    run_requests.ListAudit: ("audit", "list"),
-    run_requests.GetDeferral: ("attempts", "deferral"),
-    run_requests.ListDeferred: ("attempts", "deferred"),
-    run_requests.ListEvents: ("events", "list"),
+    people_requests.ListAudit: ("audit", "list"),
+    deferral_requests.GetDeferral: ("attempts", "deferral"),
+    deferral_requests.ListDeferred: ("attempts", "deferred"),
+    event_requests.ListEvents: ("events", "list"),
+    token_requests.ListTokens: ("tokens", "list"),
+    token_requests.FindToken: ("tokens", "find"),
+    token_requests.ListSecrets: ("tokens", "secrets"),
 }
 WRITES: Final[dict[type, tuple[str, str]]] = {
     requests.Open: ("state", "open"),
-    requests.Commit: ("state", "commit"),
+    requests.Commit: ("commits", "commit"),
+    requests.Once: ("once", "once"),
     requests.MergeAssets: ("merging", "merge"),
+    requests.ForgetAsset: ("merging", "forget"),
     run_requests.StartRun: ("runs", "start"),
     run_requests.HoldRun: ("runs", "hold"),
     run_requests.ReleaseRun: ("runs", "release"),
@@ -44,35 +56,63 @@ WRITES: Final[dict[type, tuple[str, str]]] = {
     run_requests.Renew: ("attempts", "renew"),
     run_requests.Report: ("attempts", "report"),
     run_requests.Resolve: ("attempts", "resolve"),
+    run_requests.NoteAftermath: ("attempts", "note_aftermath"),
+    event_requests.HoldWatchers: ("watchers", "hold"),
     run_requests.PushResult: ("attempts", "push"),
-    run_requests.Fire: ("attempts", "fire"),
+    deferral_requests.Fire: ("attempts", "fire"),
     run_requests.ExpandTask: ("expansion", "expand"),
-    run_requests.AddEvents: ("events", "record"),
-    run_requests.ConsumedUntil: ("events", "consumed"),
-    run_requests.ClearTasks: ("people", "clear"),
-    run_requests.MarkTask: ("people", "mark"),
-    run_requests.CancelRun: ("people", "cancel"),
+    event_requests.AddEvents: ("events", "record"),
+    event_requests.ConsumedUntil: ("events", "consumed"),
+    people_requests.ClearTasks: ("people", "clear"),
+    people_requests.MarkTask: ("people", "mark"),
+    people_requests.CancelRun: ("people", "cancel"),
     run_requests.DeleteRun: ("people", "delete"),
     run_requests.PruneRuns: ("people", "prune"),
+    token_requests.CreateToken: ("tokens", "create"),
+    token_requests.RevokeToken: ("tokens", "revoke"),
+    token_requests.TouchToken: ("tokens", "touch"),
+    token_requests.MakeSecret: ("tokens", "make_secret"),
 }
+
+
+#: Requests after which a run, or one of its task instances, may not be as it was.
+_STEERING: Final = frozenset(
+    {
+        run_requests.StartRun,
+        run_requests.ReleaseRun,
+        run_requests.Begin,
+        run_requests.Report,
+        run_requests.Resolve,
+        run_requests.ExpandTask,
+        people_requests.ClearTasks,
+        people_requests.MarkTask,
+        people_requests.CancelRun,
+        run_requests.DeleteRun,
+    }
+)
 
 
 class Answers:
     """Every request a SQL database answers, over one `execute`, inside a transaction the caller holds."""
 
-    def __init__(self, execute: Execute, config: Config) -> None:
+    def __init__(self, execute: Execute, config: Config, dialect: Dialect = SQLITE) -> None:
         settings = config.state_store
         self.state = StateSQL(
             execute,
+            dialect,
             history_versions=settings.history_versions,
             feed_hours=settings.feed_hours,
             secret_keys=settings.secret_keys,
         )
-        runs = RunsSQL(self.state)
-        people, events = PeopleSQL(runs), EventsSQL(execute)
+        self.receipts = ReceiptsSQL(execute)
+        self.commits = CommitsSQL(self.state, self.receipts)
+        runs = RunsSQL(self.state, self.commits)
+        people, events = PeopleSQL(runs), EventsSQL(self.state)
         parts = {
             "state": self.state,
+            "commits": self.commits,
             "lists": ListsSQL(self.state),
+            "feed": self.state.feed,
             "merging": MergingSQL(self.state),
             "runs": runs,
             "attempts": AttemptsSQL(runs, events),
@@ -80,9 +120,35 @@ class Answers:
             "events": events,
             "people": people,
             "audit": self.state.audit,
+            "watchers": WatchersSQL(self.state),
+            "tokens": TokensSQL(execute, self.state.audit),
+            "once": self,
         }
         self._methods = {kind: getattr(parts[part], name) for kind, (part, name) in {**READS, **WRITES}.items()}
 
     def answer(self, request: Any, now: int) -> Any:
         """Answer one request at the moment `now`."""
-        return self._methods[type(request)](request, now)
+        kind = type(request)
+        reply = self._methods[kind](request, now)
+        if kind in _STEERING:
+            self.state.feed.run_changed(*_run_of(request), now)
+        return reply
+
+    def once(self, request: requests.Once, now: int) -> Any:
+        """Carry a request out unless that was done under the same id; then answer what was answered first."""
+        from .. import wire  # what only a server's calls need
+
+        asked = digest_of(request.request)
+        known = self.receipts.text(request.call_id, asked)
+        if known is not None:
+            return wire.decode_answer(type(request.request), known.encode()).reply
+        reply = self.answer(request.request, now)
+        self.receipts.keep_text(request.call_id, asked, wire.encode_answer(reply).decode(), now)
+        return reply
+
+
+def _run_of(request: Any) -> tuple[str, str]:
+    """Return the dag id and run id of a request about a run or a task instance."""
+    fence = getattr(request, "fence", None)
+    place = fence.scope if fence is not None else getattr(request, "scope", request)
+    return place.dag_id, place.run_id

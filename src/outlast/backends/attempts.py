@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from ..deferral_requests import Deferral, DeferredRow, DeferredRows, Fire, GetDeferral, ListDeferred, Resumption
 from ..errors import Conflict, StaleAttempt
 from ..requests import Fence
 from ..rules import check_fence
@@ -14,20 +15,14 @@ from ..run_requests import (
     AttemptRow,
     Attempts,
     Begin,
-    Deferral,
-    DeferredRow,
-    DeferredRows,
-    Fire,
-    GetDeferral,
     ListAttempts,
-    ListDeferred,
+    NoteAftermath,
     PullResults,
     PushResult,
     Renew,
     Report,
     Resolve,
     Results,
-    Resumption,
     TaskRow,
 )
 from ..values import TaskScope, Writer
@@ -59,7 +54,7 @@ class AttemptsSQL:
         self.execute(
             "update task set state = 'running', attempt = ?, reserved = 0, due_at = null, lease_until = ?,"
             " started_at = ?, ended_at = null, error = null, supervisor = ?, child = null, next_method = null,"
-            " deadline = null where scope_id = ?",
+            " deadline = null, aftermath = null, cancel_due = 0 where scope_id = ?",
             (number, until, now, process_text(request.supervisor), task.scope_id),
         )
         self.execute(
@@ -80,6 +75,7 @@ class AttemptsSQL:
 
     def _raise_fence(self, scope_id: int, now: int) -> int:
         """Return the next attempt's number: the one a clear has reserved, else one above the fence."""
+        self.runs.state.find_id(scope_id)  # locked
         fence, reserved = self.execute(
             "select fence, reserved from scope join task on scope_id = scope.id where scope.id = ?", (scope_id,)
         )[0]
@@ -91,7 +87,7 @@ class AttemptsSQL:
         """Extend a running attempt's lease, also one that has lapsed; StaleAttempt when it must stop."""
         task = self.running(request.fence)
         self.execute(
-            "update task set lease_until = ?, child = coalesce(?, child) where scope_id = ?",
+            "update task set lease_until = ?, child = coalesce(child, ?) where scope_id = ?",
             (now + micros(request.lease), process_text(request.child), task.scope_id),
         )
         return task
@@ -104,9 +100,13 @@ class AttemptsSQL:
         return task
 
     def _attempted(self, fence: Fence) -> TaskRow:
-        scope = self.runs.state.find_scope(fence.scope)
+        task = self.runs.find_task(fence.scope)
+        scope = self.runs.state.find_id(fence.scope_id)
         check_fence(fence, scope.id if scope else None, scope.fence if scope else 0)
-        return self.runs.task(fence.scope)
+        if task is None or task.scope_id != fence.scope_id:
+            here = self.runs.state.find_scope(fence.scope, lock="")
+            check_fence(fence, here.id if here else None, fence.attempt)
+        return task or self.runs.task(fence.scope)
 
     def report(self, request: Report, now: int) -> TaskRow:
         """Record an attempt's end and what follows from it, together with its result and the clearing of its state."""
@@ -123,8 +123,8 @@ class AttemptsSQL:
         state = {"paused": "waiting", "crashed": "failed"}.get(request.outcome, request.outcome)
         state = "up_for_retry" if again else state
         self.execute(
-            "update task set state = ?, failures = ?, crashes = ?, due_at = ?, lease_until = 0, ended_at = ?, error = ?"
-            " where scope_id = ?",
+            "update task set state = ?, failures = ?, crashes = ?, due_at = ?, lease_until = 0, ended_at = ?,"
+            " error = ?, aftermath = ?, cancel_due = ? where scope_id = ?",
             (
                 state,
                 failures,
@@ -132,6 +132,8 @@ class AttemptsSQL:
                 request.retry_at if again else None,
                 now if state in ENDED else None,
                 request.error,
+                0 if state == "failed" or request.cancel_due else None,
+                int(request.cancel_due),
                 task.scope_id,
             ),
         )
@@ -153,7 +155,7 @@ class AttemptsSQL:
             f" ({_DEFERRAL}) = (?, ?, ?, ?) where scope_id = ?",
             (
                 "up_for_reschedule" if deferral is None else "deferred",
-                request.retry_at if deferral is None else None,
+                request.retry_at or None,
                 deadline,
                 *facts,
                 request.fence.scope_id,
@@ -168,7 +170,7 @@ class AttemptsSQL:
         must be said all the same, or its task would count as running for ever.
         """
         fence = request.fence
-        scope = self.runs.state.find_scope(fence.scope)
+        scope = self.runs.state.find_scope(fence.scope, lock="")
         check_fence(fence, scope.id if scope else None, fence.attempt)
         if scope is not None and not self.runs.state.in_use(scope.id):  # cleared, and to be expanded again
             check_fence(fence, scope.id, scope.fence)
@@ -179,6 +181,8 @@ class AttemptsSQL:
         return task
 
     def _succeed(self, request: Report, now: int) -> None:
+        fence = request.fence
+        self.execute("update scope set done = ? where id = ?", (fence.attempt, fence.scope_id))
         if request.result is not None:
             self._save_result(request.fence.scope_id, "return_value", request.result)
         self.events.add(request.events, request.fence.scope, now)
@@ -201,6 +205,16 @@ class AttemptsSQL:
                 "update task set state = ?, ended_at = ?, error = ? where scope_id = ?",
                 (request.state, now, request.error, task.scope_id),
             )
+        return self.runs.task(request.scope)
+
+    def note_aftermath(self, request: NoteAftermath, now: int) -> TaskRow:
+        """Count one more try of what is due after an attempt, or note that nothing is due any more."""
+        task = self.runs.task(request.scope)
+        change = "aftermath = null, cancel_due = 0" if request.done else "aftermath = aftermath + 1"
+        self.execute(
+            f"update task set {change} where scope_id = ? and attempt = ? and aftermath is not null",
+            (task.scope_id, request.attempt),
+        )
         return self.runs.task(request.scope)
 
     def attempts(self, request: ListAttempts, now: int) -> Attempts:
@@ -236,10 +250,12 @@ class AttemptsSQL:
 
     def fire(self, request: Fire, now: int) -> DeferredRows:
         """Let a deferred attempt go on; nothing happens when it waits no more."""
+        of_dag = "" if request.dag_id is None else " and scope_id in (select id from scope where id = ? and dag_id = ?)"
+        place = () if request.dag_id is None else (request.scope_id, request.dag_id)
         self.execute(
-            "update task set state = 'scheduled', event = ?, deadline = null"
-            " where scope_id = ? and attempt = ? and state = 'deferred' and deferrals = coalesce(?, deferrals)",
-            (request.event, request.scope_id, request.attempt, request.number),
+            "update task set state = 'scheduled', event = ?, deadline = null where scope_id = ? and attempt = ?"
+            f" and state = 'deferred' and deferrals = coalesce(?, deferrals){of_dag}",
+            (request.event, request.scope_id, request.attempt, request.number, *place),
         )
         return DeferredRows(())
 

@@ -1,18 +1,24 @@
-"""What people changed: one row a change, in the transaction that makes it; secret values as a digest only."""
+"""What people changed: one row a change, in the transaction that makes it; secret values as a digest only.
+
+The digest is keyed with a secret of the store: equal values look equal, and nobody finds out which by trying.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from ..run_requests import AuditPage, AuditRow, ListAudit
+from ..people_requests import AuditPage, AuditRow, ListAudit
 from .execute import Execute
 
 __all__ = ["Audit"]
 
 #: A longer value is audited as its size and digest.
 LONGEST = 64 * 1024
+#: What the key of digests is called among the store's facts. No backup has it: a restored store begins another.
+KEY = "audit_key"
 
 
 class Audit:
@@ -46,7 +52,18 @@ class Audit:
         if not secret and len(text) <= LONGEST:
             return text
         data = text.encode()
-        return f'"{len(data)} bytes, blake2b {hashlib.blake2b(data, digest_size=16).hexdigest()}"'
+        digest = hashlib.blake2b(data, digest_size=16, key=self._key()).hexdigest()
+        return f'"{len(data)} bytes, keyed digest {digest}"'
+
+    def _key(self) -> bytes:
+        """Return the key, made when it is first needed; not remembered, as the transaction that makes it may fail."""
+        asked = "select content from meta where name = ?"
+        found = self.execute(asked, (KEY,))
+        if not found:
+            made = (KEY, os.urandom(32).hex())
+            self.execute("insert into meta (name, content) values (?, ?) on conflict (name) do nothing", made)
+            found = self.execute(asked, (KEY,))
+        return bytes.fromhex(found[0][0])
 
     def list(self, request: ListAudit, now: int) -> AuditPage:
         """Return one page, newest first."""

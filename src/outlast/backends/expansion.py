@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..errors import DagError
 from ..requests import LIBRARY
 from ..run_requests import Expanded, ExpandTask, Item, RunRow, TaskRow, TaskSpec
-from ..values import TaskScope
+from ..values import TaskScope, address
+from .execute import Overtaken
 from .runs import RunsSQL
 
 __all__ = ["ExpansionSQL"]
@@ -35,21 +36,30 @@ class ExpansionSQL:
     def _fill(self, run: RunRow, placeholder: TaskRow, request: ExpandTask, now: int) -> Expanded:
         _refuse_twins(request)
         spec = self._spec(placeholder, mapped=False)
+        scopes = [
+            TaskScope(request.dag_id, request.run_id, request.task_id, index, item.key)
+            for index, item in enumerate(request.items)
+        ]
+        self._lock(scopes, now)
         self.execute("delete from task where scope_id = ?", (placeholder.scope_id,))
         self._unplace(request)
         changed = [
-            index
-            for index, item in enumerate(request.items)
-            if self._add(
-                run,
-                TaskScope(request.dag_id, request.run_id, request.task_id, index, item.key),
-                item,
-                now,
-                spec,
-            )
+            scope.map_index
+            for scope, item in zip(scopes, request.items, strict=True)
+            if self._add(run, scope, item, now, spec)
         ]
         rows = self.runs.tasks("run = ? and task_id = ? order by map_index", (run.id, request.task_id))
         return Expanded(tuple(rows), tuple(changed))
+
+    def _lock(self, scopes: Sequence[TaskScope], now: int) -> None:
+        """Lock every scope the task has or is to have, in the one order."""
+        self.runs.state.make_scopes(scopes, now)
+        place = (scopes[0].dag_id, scopes[0].run_id, scopes[0].task_id)
+        rows = self.execute("select digest, id from scope where dag_id = ? and run_id = ? and task_id = ?", place)
+        locked = self.runs.state.lock_ids([scope_id for _, scope_id in rows])
+        there = {bytes(digest) for digest, scope_id in rows if scope_id in locked}
+        if not there.issuperset(map(address, scopes)):
+            raise Overtaken
 
     def _unplace(self, request: ExpandTask) -> None:
         """Take their positions from scopes that follow an item: those still in the list get theirs anew."""
@@ -72,7 +82,7 @@ class ExpansionSQL:
 
     def collapse(self, run: RunRow, task_id: str, now: int) -> None:
         """Forget which instances a task was mapped to; their scopes, with state and attempts, stay."""
-        rows = self.runs.tasks("run = ? and task_id = ?", (run.id, task_id))
+        rows = self.runs.tasks(f"run = ? and task_id = ? order by {self.runs.order}", (run.id, task_id))
         spec = self._spec(rows[0], mapped=True)
         for row in rows:
             self.execute(

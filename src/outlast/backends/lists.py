@@ -21,9 +21,15 @@ from ..requests import (
 )
 from ..values import Cursor, ScopeInfo, moment
 from .rows import ALIVE, COLUMNS, FOUND_COLUMNS, SCOPE_COLUMNS, read_found, read_row, read_scope
-from .sql import ScopeRow, StateSQL
+from .scopes import ScopeRow
+from .sql import StateSQL
 
 __all__ = ["ListsSQL"]
+
+_COUNTS = (
+    f"(select count(*) from entry where scope_id = scope.id and {ALIVE}),"
+    f" (select coalesce(sum(octet_length(value)), 0) from entry where scope_id = scope.id and {ALIVE})"
+)
 
 
 class ListsSQL:
@@ -77,12 +83,11 @@ class ListsSQL:
     def scopes(self, request: ListScopes, now: int) -> ScopePage:
         """Return one page of scopes with their counts."""
         where, values = _place_filter(request)
+        numbers, moments = (_COUNTS, (now, now)) if request.counts else ("0, 0", ())
         found = self.execute(
-            f"select {SCOPE_COLUMNS}, scope.revision, fence,"
-            f" (select count(*) from entry where scope_id = scope.id and {ALIVE}),"
-            f" (select coalesce(sum(octet_length(value)), 0) from entry where scope_id = scope.id and {ALIVE}),"
-            f" changed_at from scope where id > ?{where} order by id limit ?",
-            (now, now, request.after, *values, request.limit),
+            f"select {SCOPE_COLUMNS}, scope.revision, fence, {numbers}, changed_at"
+            f" from scope where id > ?{where} order by id limit ?",
+            (*moments, request.after, *values, request.limit),
         )
         infos = tuple(_info(row) for row in found)
         return ScopePage(infos, found[-1][0] if len(found) == request.limit else None)
@@ -90,7 +95,7 @@ class ListsSQL:
 
 def _info(columns: Sequence[Any]) -> ScopeInfo:
     revision, attempt, entries, size, changed_at = columns[8:]
-    return ScopeInfo(read_scope(columns), revision, attempt, entries, size, moment(changed_at))
+    return ScopeInfo(read_scope(columns), revision, attempt, entries, size, moment(changed_at), columns[0])
 
 
 def _is_known(cursor: Cursor, scope: ScopeRow) -> bool:

@@ -1,13 +1,14 @@
-"""Making one asset of two that turned out to be the same, one known by its name and one by its URI."""
+"""Making one asset of two that are the same, known by a name and by a URI; and forgetting an asset or its name."""
 
 from __future__ import annotations
 
 import msgspec
 
 from ..errors import Conflict, InvalidKey, NotFound
-from ..requests import MergeAssets, Merged, Row
+from ..requests import ForgetAsset, Forgotten, MergeAssets, Merged, Row
 from ..values import AssetScope, Scope, address, asset_scope
-from .sql import ScopeRow, StateSQL
+from .scopes import ScopeRow
+from .sql import StateSQL
 
 __all__ = ["MergingSQL"]
 
@@ -35,11 +36,50 @@ class MergingSQL:
         self._unite(named, other, request.uri, revision if moved else named.revision, now)
         return Merged(tuple(moved), tuple(dropped))
 
+    # --- forgetting ------------------------------------------------------------------------------------------
+
+    def forget(self, request: ForgetAsset, now: int) -> Forgotten:
+        """Forget a name of an asset, or the whole of one that has no entries any more."""
+        asked = asset_scope(request.name, request.uri)
+        self.state.stand_alone_for_names()
+        row = self.state.find_scope(asked)
+        if row is None:
+            raise NotFound(f"there is no {asked} that has, or had, state; `outlast assets ls` lists those there are")
+        [(name, uri)] = self.execute("select asset_name, asset_uri from scope where id = ?", (row.id,))
+        if request.whole:
+            self._drop(asked, row)
+        else:
+            self._unname(asked, row, AssetScope(None, uri) if request.uri is None else AssetScope(name))
+        self._record(request, asked, Forgotten(name, uri), now)
+        return Forgotten(name, uri)
+
+    def _drop(self, asked: AssetScope, row: ScopeRow) -> None:
+        live = [entry.name for entry in self.state.load(row.id, (), "") if entry.text is not None]
+        if live:
+            raise Conflict(f"{asked} has entries ({', '.join(live[:5])}); remove these first: outlast state clear")
+        self.state.drop_scope(row.id)
+
+    def _unname(self, asked: AssetScope, row: ScopeRow, left: AssetScope) -> None:
+        if left == AssetScope():
+            raise Conflict(f"{asked} has no other name, so nothing would lead to its state; to remove it: assets rm")
+        self.execute(
+            "update scope set digest = ?, asset_name = ?, asset_uri = ? where id = ?",
+            (address(left), left.name, left.uri, row.id),
+        )
+
+    def _record(self, request: ForgetAsset, asked: AssetScope, had: Forgotten, now: int) -> None:
+        who, action = request.writer.name or request.writer.kind, "remove asset" if request.whole else "unname asset"
+        before = msgspec.json.encode({"name": had.name, "uri": had.uri}).decode()
+        self.state.audit.record(now, who, action, str(asked), before=before)
+
+    # --- merging ---------------------------------------------------------------------------------------------
+
     def _pair(self, whole: AssetScope) -> tuple[ScopeRow | None, ScopeRow | None]:
         """Return the scopes of the name and of the URI, locked in the order all scopes are locked in."""
+        self.state.stand_alone_for_names()
         scopes: list[Scope] = [AssetScope(whole.name), AssetScope(None, whole.uri)]
-        found = {scope: self.state.find_scope(scope) for scope in sorted(scopes, key=address)}
-        named, other = found[scopes[0]], found[scopes[1]]
+        found = self.state.lock_scopes(scopes)
+        named, other = found.get(scopes[0]), found.get(scopes[1])
         if named is None and other is None:
             raise NotFound(
                 f"there is neither an asset {whole.name!r} nor one with URI {whole.uri!r}; see outlast assets ls"

@@ -35,31 +35,28 @@ class Ring:
         for name in names:
             self.execute("delete from history where scope_id = ? and name = ?", (scope_id, name))
 
-    def remember(self, scope_id: int, past: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
-        """Put past rows into their keys' rings; return the rows that follow them as they are to be stored."""
+    def keep(self, past: Sequence[tuple[int, Row]]) -> None:
+        """Put past rows, each with its scope's id, into their keys' rings."""
+        if self.size:
+            fitting = {
+                (scope_id, row.name, row.version % self.size): self._columns(scope_id, row)
+                for scope_id, row in past
+                if rules.size_of(row.text) <= HISTORY_BYTES
+            }
+            upsert(self.execute, "history", "scope_id, name, slot", _PAST, list(fitting.values()))
+
+    def following(self, scope_id: int, row: Row) -> Row:
+        """Return a row that follows what is kept of its past, as it is to be stored."""
         if not self.size:
-            self.forget(scope_id, [row.name for row in past if row.ring])
-            return [msgspec.structs.replace(row, kept=0, ring=0) if row.kept or row.ring else row for row in rows]
-        for row in past:
-            if row.ring not in (0, self.size):
-                self._lay_out(scope_id, row)
-        fitting = [row for row in past if rules.size_of(row.text) <= HISTORY_BYTES]
-        self._write(scope_id, fitting)
-        return [self._following(scope_id, row) for row in rows]
-
-    def _write(self, scope_id: int, rows: Sequence[Row]) -> None:
-        columns = [self._columns(scope_id, row) for row in rows]
-        upsert(self.execute, "history", "scope_id, name, slot", _PAST, columns)
-
-    def _columns(self, scope_id: int, row: Row) -> tuple[Any, ...]:
-        by = writer_text(row.writer)
-        return scope_id, row.name, row.version % self.size, row.text, row.revision, row.updated_at, by, row.version
-
-    def _following(self, scope_id: int, row: Row) -> Row:
+            return msgspec.structs.replace(row, kept=0, ring=0) if row.kept or row.ring else row
         kept = self._trim(scope_id, row) if row.kept > HISTORY_BYTES else row.kept
         if kept == row.kept and row.ring == self.size:
             return row
         return msgspec.structs.replace(row, kept=kept, ring=self.size)
+
+    def _columns(self, scope_id: int, row: Row) -> tuple[Any, ...]:
+        by = writer_text(row.writer)
+        return scope_id, row.name, row.version % self.size, row.text, row.revision, row.updated_at, by, row.version
 
     def _trim(self, scope_id: int, row: Row) -> int:
         """Drop past values above HISTORY_BYTES, the oldest first and without a gap; return the bytes that stay."""
@@ -78,11 +75,11 @@ class Ring:
                 kept, expected = kept + size, expected - 1
         return kept
 
-    def _lay_out(self, scope_id: int, row: Row) -> None:
+    def lay_out(self, scope_id: int, row: Row) -> None:
         """Place a key's newest past rows anew after the size of the ring has changed."""
-        rows = self._past(scope_id, row, self.size)
+        rows = self._past(scope_id, row, self.size) if self.size else []
         self.forget(scope_id, [row.name])
-        self._write(scope_id, rows)
+        self.keep([(scope_id, past) for past in rows])
 
     def _past(self, scope_id: int, row: Row, most: int) -> list[Row]:
         found = self.execute(

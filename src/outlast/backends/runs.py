@@ -15,9 +15,12 @@ from ..errors import Conflict, NotFound
 from ..requests import Commit, Part, RemoveAll
 from ..run_requests import (
     ENDED,
+    DagPage,
+    DagRow,
     GetRun,
     Held,
     HoldRun,
+    ListDags,
     ListRuns,
     ProcessRef,
     ReleaseRun,
@@ -29,6 +32,8 @@ from ..run_requests import (
     TaskSpec,
 )
 from ..values import TaskScope, Writer
+from .commits import CommitsSQL
+from .rows import marks, padded
 from .sql import StateSQL
 
 __all__ = ["RunsSQL", "below", "micros", "process_text", "read_process"]
@@ -45,15 +50,17 @@ _RUN = (
 _TASK = (
     "dag_id, run_id, task_id, map_index, item, scope.id, task.state, attempt, failures, crashes, due_at, lease_until,"
     " task.started_at, task.ended_at, error, supervisor, child, upstream,"
-    " mapped, next_method, deadline, item_digest"
+    " mapped, next_method, deadline, item_digest, aftermath, cancel_due"
 )
 
 
 class RunsSQL:
     """Answers run requests through the connection of a `StateSQL`."""
 
-    def __init__(self, state: StateSQL) -> None:
-        self.state, self.execute, self.lock = state, state.execute, state.lock
+    def __init__(self, state: StateSQL, commits: CommitsSQL) -> None:
+        self.state, self.commits, self.execute, self.lock = state, commits, state.execute, state.lock
+        self.order = state.dialect.order
+        self.only = f"{self.lock} of task" if self.lock else ""
 
     # --- runs ----------------------------------------------------------------------------------------------
 
@@ -82,8 +89,9 @@ class RunsSQL:
             ),
         )
         run = self.run(request.dag_id, request.run_id)
-        for spec in request.tasks:
-            scope = TaskScope(request.dag_id, request.run_id, spec.task_id, spec.map_index)
+        specs = {TaskScope(run.dag_id, run.run_id, spec.task_id, spec.map_index): spec for spec in request.tasks}
+        self.state.lock_scopes(specs, specs, now)
+        for scope, spec in specs.items():
             self.add_task(run.id, scope, spec, now)
         return self.get(GetRun(request.dag_id, request.run_id), now)
 
@@ -100,6 +108,7 @@ class RunsSQL:
         )
 
     def _refuse_unfinished(self, dag_id: str) -> None:
+        self.state.stand_alone(f"a run of {dag_id}")
         rows = self.execute(
             "select run_id from run where dag_id = ? and state in ('running', 'paused') limit 1", (dag_id,)
         )
@@ -140,6 +149,8 @@ class RunsSQL:
         free = run.holder in (None, request.holder, request.instead_of) or run.lease_until <= now
         if not free or run.state in ENDED:
             return Held(False, run)
+        if run.state != "running":
+            self.state.feed.run_changed(run.dag_id, run.run_id, now)
         self.execute(
             "update run set state = 'running', holder = ?, lease_until = ?, file = coalesce(?, file),"
             " digest = coalesce(?, digest) where id = ?",
@@ -173,25 +184,50 @@ class RunsSQL:
         run = self.run(request.dag_id, request.run_id)
         only = "" if request.task_id is None else " and task_id = ?"
         values: list[Any] = [run.id] if request.task_id is None else [run.id, request.task_id]
-        return RunDetail(run, tuple(self.tasks(f"run = ?{only} order by scope.id", values)))
+        return RunDetail(run, tuple(self.tasks(f"run = ?{only} order by {self.order}", values)))
 
     def list_runs(self, request: ListRuns, now: int) -> RunPage:
         """Return one page of runs, newest first, with counts of their task instances by state."""
-        where = "id < ?"
-        values: list[Any] = [request.before if request.before is not None else 2**62]
-        if request.dag_id is not None:
-            where, values = where + " and dag_id = ?", [*values, request.dag_id]
-        if request.states:
-            where += f" and state in ({', '.join('?' * len(request.states))})"
-            values += request.states
-        rows = self.execute(f"select {_RUN} from run where {where} order by id desc limit ?", (*values, request.limit))
+        where, values = _which_runs(request)
+        before = 2**62 if request.before is None else request.before
+        rows = self.execute(
+            f"select {_RUN} from run where {where} and id < ? order by id desc limit ? offset ?",
+            (*values, before, request.limit, request.offset),
+        )
         runs = [_run(row) for row in rows]
-        counted = tuple((run, self._counts(run.id)) for run in runs)
-        return RunPage(counted, runs[-1].id if len(runs) == request.limit else None)
+        counts = self._counts([run.id for run in runs])
+        total = self.execute(f"select count(*) from run where {where}", values)[0][0] if request.total else None
+        last = runs[-1].id if runs and len(runs) == request.limit else None
+        return RunPage(tuple((run, counts[run.id]) for run in runs), last, total)
 
-    def _counts(self, run: int) -> dict[str, int]:
-        rows = self.execute("select state, count(*) from task where run = ? group by state order by state", (run,))
-        return dict(rows)
+    def dags(self, request: ListDags, now: int) -> DagPage:
+        """Return one page of DAGs that have runs or state; each costs a step in an index, not a look at its rows."""
+        rows = self.execute(
+            "with recursive found (dag_id) as (select min(dag_id) from scope where dag_id > ?"
+            " union all select (select min(dag_id) from scope where dag_id > found.dag_id) from found"
+            " where found.dag_id is not null)"
+            " select dag_id from found where dag_id is not null limit ?",
+            (request.after, request.limit),
+        )
+        dags = tuple(DagRow(dag_id, *self._runs_of(dag_id)) for (dag_id,) in rows)
+        return DagPage(dags, rows[-1][0] if len(rows) == request.limit else None)
+
+    def _runs_of(self, dag_id: str) -> tuple[int, int | None, str]:
+        """Return how many runs of a DAG there are, and when and from which file the newest was made."""
+        rows = self.execute("select count(*), max(id) from run where dag_id = ?", (dag_id,))
+        number, newest = rows[0]
+        if newest is None:
+            return 0, None, ""
+        return number, *self.execute("select created_at, file from run where id = ?", (newest,))[0]
+
+    def _counts(self, runs: Sequence[int]) -> dict[int, dict[str, int]]:
+        """Return the number of task instances by state, for each of some runs."""
+        counts: dict[int, dict[str, int]] = {run: {} for run in runs}
+        for part in padded(runs):
+            where = f"run in ({marks(part)}) group by run, state order by state"
+            for run, state, number in self.execute(f"select run, state, count(*) from task where {where}", part):
+                counts[run][state] = number
+        return counts
 
     def find_run(self, dag_id: str, run_id: str) -> RunRow | None:
         rows = self.execute(f"select {_RUN} from run where dag_id = ? and run_id = ?{self.lock}", (dag_id, run_id))
@@ -206,23 +242,28 @@ class RunsSQL:
 
     def tasks(self, where: str, values: Sequence[Any]) -> list[TaskRow]:
         rows = self.execute(
-            f"select {_TASK} from task join scope on scope.id = scope_id where {where}{self.lock}", values
+            f"select {_TASK} from task join scope on scope.id = scope_id where {where}{self.only}", values
         )
         return [_task(row) for row in rows]
 
     def task(self, scope: TaskScope) -> TaskRow:
         """Return a task instance, locked; NotFound if no run knows it."""
-        found = self.state.find_scope(scope)
-        rows: list[TaskRow] = self.tasks("scope_id = ?", (found.id,)) if found else []
-        if not rows:
+        found = self.find_task(scope)
+        if found is None:
             raise NotFound(f"no run has the task instance {scope}; `outlast tasks ls DAG/RUN` lists those there are")
-        return rows[0]
+        return found
+
+    def find_task(self, scope: TaskScope) -> TaskRow | None:
+        """Return a task instance, locked, its scope not; or None."""
+        found = self.state.find_scope(scope, lock="")
+        rows: list[TaskRow] = self.tasks("scope_id = ?", (found.id,)) if found else []
+        return rows[0] if rows else None
 
     # --- for requests about attempts, and people's ------------------------------------------------------------
 
     def clear_state(self, scope: TaskScope, writer: Writer, now: int, history: bool = True) -> None:
         """Remove a scope's entries as one commit; with `history` no past value is left either."""
-        self.state.commit(Commit((Part(scope, (RemoveAll(history),)),), None, writer), now)
+        self.commits.commit(Commit((Part(scope, (RemoveAll(history),)),), None, writer), now)
 
     def end_attempt(self, scope_id: int, number: int, state: str, error: str | None, now: int) -> None:
         """Record how an attempt ended, unless that is recorded already."""
@@ -231,6 +272,21 @@ class RunsSQL:
             " where scope_id = ? and number = ? and ended_at is null",
             (state, error, now, scope_id, number),
         )
+
+
+def _which_runs(request: ListRuns) -> tuple[str, list[Any]]:
+    """Return a condition for the runs a list is of, and its values."""
+    where = "true"
+    values: list[Any] = []
+    if request.dag_id is not None:
+        where, values = where + " and dag_id = ?", [request.dag_id]
+    for column, wanted in (("state", request.states), ("dag_id", request.among)):
+        if wanted:
+            where, values = where + f" and {column} in ({marks(wanted)})", [*values, *wanted]
+    if request.due is not None:
+        where += " and exists (select 1 from task where run = run.id and aftermath is not null and aftermath < ?)"
+        values = [*values, request.due]
+    return where, values
 
 
 def micros(seconds: float) -> int:
@@ -256,7 +312,7 @@ def _run(row: Sequence[Any]) -> RunRow:
 def _task(row: Sequence[Any]) -> TaskRow:
     scope, processes = TaskScope(row[0], row[1], row[2], -1 if row[3] is None else row[3], row[4]), row[15:17]
     refs = [read_process(process) for process in processes]
-    facts: tuple[Any, ...] = (*row[5:15], *refs, _names(row[17]), bool(row[18]), *row[19:])
+    facts: tuple[Any, ...] = (*row[5:15], *refs, _names(row[17]), bool(row[18]), *row[19:23], bool(row[23]))
     return TaskRow(scope, *facts)
 
 

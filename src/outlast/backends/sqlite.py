@@ -16,30 +16,30 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 
 from ..config import Config
 from ..errors import BackendError, OutlastError
-from ..requests import Inspect, Inspected, Sweep
+from ..requests import Commit, Inspect, Inspected, Sweep
+from ..tables import Tables
 from ..values import Clock
 from . import Backend, guard, path_of, sqlite_file
 from .answers import READS, WRITES, Answers
+from .dumping import SQLiteTables
 from .locks import FileLock
-from .sweep import oldest_due, sweep
+from .sweep import SWEEP_EVERY, overdue, sweep
 from .turns import Turns
 
 __all__ = ["SQLiteBackend"]
 
 logger = logging.getLogger("outlast")
 
+T = TypeVar("T")
+
 #: Seconds a writer waits for the others before it gives up.
 WAIT_SECONDS = 30.0
-#: A library writer sweeps one batch when something has been due for this long, in microseconds …
-SWEEP_AFTER = 3600 * 1_000_000
-#: … and asks at most this often, in microseconds.
-SWEEP_EVERY = 60 * 1_000_000
 
 
 class Session(Answers):
@@ -71,6 +71,8 @@ class _Abandoned:
 
 class SQLiteBackend(Turns, Backend):
     """A store in one file; see the module's charter."""
+
+    keeps_replies = True
 
     def __init__(self, url: str, config: Config, clock: Clock) -> None:
         self.path = path_of(url)
@@ -127,16 +129,32 @@ class SQLiteBackend(Turns, Backend):
     def _sweep_overdue(self, session: Session, now: int) -> None:
         """Free one batch if nobody has for an hour; the commit before it has already succeeded."""
         self._swept_at = now
-        due = oldest_due(session.state)
-        if due is not None and due <= now - SWEEP_AFTER:
-            limit = self.config.state_store.batch_size
-            self._sweep(session, Sweep(limit, SWEEP_AFTER))
+        request = overdue(session.state, self.config.state_store.batch_size, now)
+        if request is not None:
+            self._sweep(session, request)
 
     def _sweep(self, session: Session, request: Sweep) -> Any:
         return _in_transaction(session, "begin immediate", partial(sweep, session.state), request, self.clock)
 
     def _inspect(self, session: Session, request: Inspect) -> Inspected:
         return sqlite_file.inspect(session.connection, self.path, request.deep, self.clock())
+
+    def dump(self, take: Callable[[Tables], T]) -> T:
+        reading = self._shared if self.path is not None else self._exclusively
+        return self._carried(reading, "begin", lambda tables, _: take(tables))
+
+    def load(self, fill: Callable[[Tables, int], T]) -> T:
+        return self._carried(self._exclusively, "begin immediate", fill)
+
+    def _carried(self, turn: Callable[..., Any], begin: str, work: Callable[[Tables, int], T]) -> T:
+        def carry(session: Session, clock: Clock) -> Any:
+            tables = SQLiteTables(session.state, session.connection)
+            return _in_transaction(session, begin, work, tables, clock)
+
+        try:
+            return turn(carry, self.clock)  # type: ignore[no-any-return]
+        except apsw.Error as error:  # not OSError: that of the file a backup is written to is its own
+            raise self._explained(error) from error
 
     def close(self) -> None:
         self._closed = True
@@ -163,6 +181,25 @@ class SQLiteBackend(Turns, Backend):
     def __del__(self) -> None:
         with suppress(Exception):
             self._disconnect()
+
+    def send_batch(self, requests: Sequence[Any]) -> list[Any]:
+        """Carry commits out in one transaction; where that fails as a whole, one by one."""
+        if not all(type(request) is Commit for request in requests):
+            return super().send_batch(requests)
+        try:
+            replies: list[Any] = self._exclusively(self._write_all, requests)
+            return replies
+        except BackendError as error:
+            if error.outcome == "unknown":
+                return [error] * len(requests)
+        except (apsw.Error, OSError, OutlastError):
+            pass
+        return super().send_batch(requests)
+
+    def _write_all(self, session: Session, commits: Sequence[Commit]) -> list[Any]:
+        replies: list[Any]
+        replies = _in_transaction(session, "begin immediate", session.commits.commit_all, commits, self.clock)
+        return replies
 
     # --- taking turns ------------------------------------------------------------------------------------
 

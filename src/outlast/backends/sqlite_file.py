@@ -23,10 +23,15 @@ except ImportError:  # Windows
 
 from ..errors import BackendError, ConfigError
 from ..requests import Inspected
+from .execute import SQLITE
+from .feed import FeedSQL
 
-__all__ = ["connect", "explain", "inspect", "prepare", "too_many_open"]
+__all__ = ["connect", "current", "explain", "inspect", "prepare", "too_many_open"]
 
 logger = logging.getLogger("outlast")
+
+#: The step of the schema that brings the feed.
+FEED_STEP = 5
 
 _APPLICATION_ID = 0x4F54_4C53  # "OTLS", in the header of the file
 _MARK = b"outlast store\n"
@@ -167,6 +172,8 @@ def _upgrade(connection: apsw.Connection, path: str | None) -> None:
         facts = {"schema": str(len(texts)), "schema_checksum": _checksum(texts)}
         for fact in facts.items():
             connection.execute("insert or replace into meta (name, content) values (?, ?)", fact)
+        if version < FEED_STEP:
+            FeedSQL(lambda sql, values: connection.execute(sql, values).fetchall(), SQLITE).begin()
         connection.execute("commit")
     except BaseException:
         connection.execute("rollback")
@@ -174,6 +181,16 @@ def _upgrade(connection: apsw.Connection, path: str | None) -> None:
     if path is not None and version == 0:
         _mark(path)
         logger.warning("outlast: created a new store at %s", path)
+
+
+def current(path: str) -> int:
+    """Return the version of a file's schema, which stays as it is; 0 where there is none."""
+    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        _refuse_foreign(connection, path)
+        return _check_schema(connection, path, steps())
+    finally:
+        connection.close()
 
 
 def _mark(path: str) -> None:

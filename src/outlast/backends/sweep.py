@@ -7,16 +7,35 @@ need no index over all entries; a visit recomputes it.
 from __future__ import annotations
 
 from ..requests import FoundRow, Sweep, Swept
+from .receipts import KEPT, ReceiptsSQL
 from .rows import FOUND_COLUMNS, read_found
-from .sql import SCOPE_GRACE, StateSQL
+from .scopes import SCOPE_GRACE
+from .sql import StateSQL
 
-__all__ = ["oldest_due", "sweep"]
+__all__ = ["SWEEP_EVERY", "oldest_due", "overdue", "sweep"]
+
+#: A library writer sweeps one batch when something has been due for this long, in microseconds …
+SWEEP_AFTER = 3600 * 1_000_000
+#: … and asks at most this often, in microseconds.
+SWEEP_EVERY = 60 * 1_000_000
 
 
 def oldest_due(sql: StateSQL) -> int | None:
-    """Return the earliest moment a scope may need sweeping, None when none ever will."""
+    """Return the earliest moment there may be something to sweep, None when there never will."""
     found = sql.execute("select min(sweep_at) from scope where sweep_at is not null", ())
-    return found[0][0] if found else None
+    written, kept = sql.feed.oldest(), ReceiptsSQL(sql.execute).oldest()
+    moments = [
+        found[0][0] if found else None,
+        None if written is None else written + sql.feed_span,
+        None if kept is None else kept + KEPT,
+    ]
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
+def overdue(sql: StateSQL, limit: int, now: int) -> Sweep | None:
+    """Return what a writer has to sweep because nobody has for long; None: nothing."""
+    due = oldest_due(sql)
+    return None if due is None or due > now - SWEEP_AFTER else Sweep(limit, SWEEP_AFTER)
 
 
 def sweep(sql: StateSQL, request: Sweep, now: int) -> Swept:
@@ -24,8 +43,10 @@ def sweep(sql: StateSQL, request: Sweep, now: int) -> Swept:
     cutoff = now - request.older_than
     if request.dry_run:
         return _would_sweep(sql, request, cutoff)
+    logged = _prune(sql, request.limit, now)
+    skip = sql.dialect.skip
     due = sql.execute(
-        f"select id, changed_at, dag_id is null from scope where sweep_at <= ? order by sweep_at, id limit ?{sql.skip}",
+        f"select id, changed_at, dag_id is null from scope where sweep_at <= ? order by sweep_at, id limit ?{skip}",
         (cutoff, request.limit + 1),
     )
     entries = scopes = 0
@@ -37,7 +58,15 @@ def sweep(sql: StateSQL, request: Sweep, now: int) -> Swept:
         scopes += _settle(sql, scope_id, SCOPE_GRACE + changed_at, bool(is_asset), cutoff)
         if visited == request.limit - 1:
             break
-    return Swept(entries, scopes, more=len(due) > request.limit or entries + scopes >= request.limit)
+    more = len(due) > request.limit or entries + scopes >= request.limit
+    return Swept(entries, scopes, more=more or logged)
+
+
+def _prune(sql: StateSQL, limit: int, now: int) -> bool:
+    """Remove one batch of what is too old from the feed and of receipts; say whether there may be more."""
+    sql.stand_alone("sweep")  # two of them would wait for each other's rows
+    written = sql.feed.prune(now - sql.feed_span, limit)
+    return max(written, ReceiptsSQL(sql.execute).prune(now, limit)) >= limit
 
 
 def _free_entries(sql: StateSQL, scope_id: int, room: int, cutoff: int) -> int:
