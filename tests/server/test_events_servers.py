@@ -1,0 +1,105 @@
+"""Event streams of several servers over one PostgreSQL, with writers in all of them: each ends up with the truth."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outlast import Store, connect
+from outlast.config import ClientSettings, Config
+from support.homes import PostgresHome
+from support.servers import house
+from support.streams import EventStream
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[list[tuple[str, str]]]:
+    """Serve one database twice: URLs and tokens."""
+    home = PostgresHome(tmp_path)
+    places = [house().move_in(connect(home.url)) for _ in range(2)]
+    yield places
+    for url, _ in places:
+        house().move_out(url)
+    home.close()
+
+
+def opened(place: tuple[str, str]) -> Store:
+    return connect(place[0], config=Config(client=ClientSettings(token=place[1])))
+
+
+def write(store: Store, task: str, rounds: int) -> None:
+    state = store.task(f"etl/r1/{task}")
+    for number in range(1, rounds + 1):
+        state.set_many({f"k{key}": number for key in range(number % 4 + 1)})
+        if number % 5 == 0:
+            state.delete("k0")
+
+
+class Follower:
+    """Keeps what a stream tells, and holds it to what a stream promises."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[str, str], Any] = {}
+        self.revisions: dict[tuple[str, str], int] = {}
+
+    def follow(self, stream: EventStream, events: int) -> None:
+        """Take so many events, or all up to the end of all."""
+        for _ in range(events):
+            told = stream.next()
+            assert told is not None
+            if told.name == "reset":
+                self.known = {}
+            if told.name != "entry":
+                continue
+            place = told.data["scope"]["task_id"], told.data["key"]
+            assert told.data["revision"] > self.revisions.get(place, 0)
+            self.revisions[place] = told.data["revision"]
+            self.known.pop(place, None)
+            if not told.data["deleted"]:
+                self.known[place] = told.data["value"]
+            if place[0] == "end":
+                return
+
+
+@pytest.mark.parametrize("begin", [None, "start"])
+def test_a_client_that_goes_from_server_to_server_ends_up_with_the_truth(
+    servers: list[tuple[str, str]], begin: str | None
+) -> None:
+    stores = [opened(place) for place in servers]
+    writers = [threading.Thread(target=write, args=(stores[number % 2], f"t{number}", 40)) for number in range(4)]
+    follower, last_id = Follower(), None
+    with EventStream(*servers[0], **({} if begin is None else {"after": begin})) as stream:
+        stream.next()
+        for writer in writers:
+            writer.start()
+        follower.follow(stream, 7)
+        last_id = stream.last_id
+    for hop in range(1, 8):
+        with EventStream(*servers[hop % 2], last_id, **({} if begin is None else {"after": begin})) as stream:
+            follower.follow(stream, 9)
+            last_id = stream.last_id
+    for writer in writers:
+        writer.join()
+    stores[0].task("etl/r1/end").set("end", 1)
+    with EventStream(*servers[1], last_id) as stream:
+        follower.follow(stream, 10_000)
+    truth = {(f"t{n}", key): value for n in range(4) for key, value in stores[0].task(f"etl/r1/t{n}").items()}
+    assert follower.known == {**truth, ("end", "end"): 1}
+    for store in stores:
+        store.close()
+
+
+def test_what_one_server_writes_is_on_a_stream_of_another_within_a_second(servers: list[tuple[str, str]]) -> None:
+    with opened(servers[0]) as store, EventStream(*servers[1]) as stream:
+        stream.take(1)
+        state = store.task("etl/r1/load")
+        for number in range(3):
+            state.set("a", number)
+            began = time.monotonic()
+            assert stream.take(1) == [("a", number)]
+            assert time.monotonic() - began < 1
