@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .dags.graph import dag as dag
     from .dags.links import chain as chain
     from .dags.operators import BaseOperator as BaseOperator
-    from .dags.operators import task as task
     from .dags.outcomes import FailTask as FailTask
     from .dags.outcomes import SensorTimeout as SensorTimeout
     from .dags.outcomes import SkipTask as SkipTask
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from .dags.resumable import ResumeDecision as ResumeDecision
     from .dags.sensors import BaseSensorOperator as BaseSensorOperator
     from .dags.sensors import PokeReturnValue as PokeReturnValue
+    from .dags.task_functions import task as task
     from .dags.triggers import BaseEventTrigger as BaseEventTrigger
     from .dags.triggers import BaseTrigger as BaseTrigger
     from .dags.triggers import DateTimeTrigger as DateTimeTrigger
@@ -78,12 +78,13 @@ _HOMES = {
     "dags.context": "get_current_context",
     "dags.graph": "DAG dag",
     "dags.links": "chain",
-    "dags.operators": "BaseOperator task",
+    "dags.operators": "BaseOperator",
     "dags.outcomes": "FailTask SensorTimeout SkipTask TaskDeferralError TaskDeferralTimeout TaskDeferred "
     "TaskError TaskRescheduled TaskTimeout",
     "dags.params": "Param",
     "dags.resumable": "JobNotFound JobRefused ResumableJobMixin ResumeDecision",
     "dags.sensors": "BaseSensorOperator PokeReturnValue",
+    "dags.task_functions": "task",
     "dags.triggers": "BaseEventTrigger BaseTrigger DateTimeTrigger TimeDeltaTrigger TriggerEvent",
     "errors": "BackendError ConfigError Conflict DagError InvalidKey InvalidValue NotFound OutlastError "
     "StaleAttempt Unauthorized ValueTooLarge",

@@ -142,7 +142,7 @@ def test_a_second_installation_changes_nothing(installed: None) -> None:
         ("from airflow.providers.amazon.aws.operators.s3 import S3ListOperator", "no airflow.providers.amazon"),
         ("from airflow.providers.standard.sensors.filesystem import FileSensor", "use @task.sensor"),
         ("import airflow.sdk.definition", "did you mean 'definitions'?"),
-        ("import airflow.nowhere", "it has configuration, datasets, decorators"),
+        ("import airflow.nowhere", "it has Asset, DAG, Dataset, XComArg, configuration, datasets, decorators"),
         ("from airflow.sdk import Zzz", "docs/airflow.md lists what there is"),
     ],
 )

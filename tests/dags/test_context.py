@@ -10,7 +10,8 @@ from outlast import DagError, InvalidKey, InvalidValue
 from outlast.dags.assets import Asset
 from outlast.dags.context import CONTEXT_KEYS, DagRun, TaskInstance, build_context, get_current_context, resolve
 from outlast.dags.graph import DAG
-from outlast.dags.operators import BaseOperator, task
+from outlast.dags.operators import BaseOperator
+from outlast.dags.task_functions import task
 
 
 class Step(BaseOperator):

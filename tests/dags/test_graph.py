@@ -8,7 +8,8 @@ import pytest
 
 from outlast import DagError, InvalidKey
 from outlast.dags.graph import DAG, chain, current_dag, dag
-from outlast.dags.operators import BaseOperator, task
+from outlast.dags.operators import BaseOperator
+from outlast.dags.task_functions import task
 
 
 class Step(BaseOperator):

@@ -15,7 +15,8 @@ from outlast import DagError
 from outlast.dags.graph import DAG, current_dag
 from outlast.dags.loading import LoadedFile, load_file, pick_dag
 
-IMPORTS = "from outlast.dags.graph import DAG, dag\nfrom outlast.dags.operators import BaseOperator, task\n"
+IMPORTS = "from outlast import DAG, dag\nfrom outlast import BaseOperator, task\n"
+
 ONE = IMPORTS + textwrap.dedent(
     """
     @task
@@ -177,7 +178,8 @@ def test_the_only_dag_needs_no_name() -> None:
 def test_of_several_one_has_to_be_named() -> None:
     loaded = load(ONE + '\nwith DAG("hourly"):\n    extract()\n')
     assert pick_dag(loaded, "hourly").dag_id == "hourly"
-    with pytest.raises(DagError, match=r"nightly.py has 2 DAGs: nightly, hourly; say which with --dag"):
+    said = r"nightly.py has 2 DAGs: nightly, hourly; say which, with dag_id= in Python or --dag on the command line"
+    with pytest.raises(DagError, match=said):
         pick_dag(loaded, None)
     with pytest.raises(DagError, match=r"has no DAG 'nightl'; did you mean 'nightly'"):
         pick_dag(loaded, "nightl")

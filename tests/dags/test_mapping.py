@@ -18,9 +18,10 @@ from outlast import DagError
 from outlast.dags import mapping
 from outlast.dags.context import TaskInstance
 from outlast.dags.graph import DAG, dag
-from outlast.dags.operators import BaseOperator, task
+from outlast.dags.operators import BaseOperator
 from outlast.dags.references import Result
 from outlast.dags.sensors import BaseSensorOperator, PokeReturnValue
+from outlast.dags.task_functions import task
 from outlast.runner.planner import graph_of
 
 from .conftest import Attempts, Rows

@@ -12,7 +12,8 @@ import pytest
 from outlast import DagError, InvalidKey
 from outlast.dags.context import get_current_context
 from outlast.dags.graph import DAG
-from outlast.dags.operators import BaseOperator, task
+from outlast.dags.operators import BaseOperator
+from outlast.dags.task_functions import task
 
 
 class Copy(BaseOperator):

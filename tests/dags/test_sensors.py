@@ -13,9 +13,10 @@ import pytest
 from outlast import DagError, StaleAttempt
 from outlast.dags.deferral import stored_deferral
 from outlast.dags.graph import DAG
-from outlast.dags.operators import BaseOperator, task
+from outlast.dags.operators import BaseOperator
 from outlast.dags.outcomes import FailTask, SensorTimeout, SkipTask, TaskDeferred, TaskRescheduled
 from outlast.dags.sensors import BaseSensorOperator, PokeReturnValue
+from outlast.dags.task_functions import task
 from outlast.dags.triggers import TimeDeltaTrigger
 
 from .conftest import Attempts

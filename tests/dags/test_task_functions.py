@@ -9,7 +9,7 @@ import pytest
 from outlast import DagError
 from outlast.dags.context import CONTEXT_KEYS
 from outlast.dags.graph import DAG
-from outlast.dags.operators import task
+from outlast.dags.task_functions import task
 
 
 @task

@@ -14,8 +14,9 @@ import pytest
 
 from outlast import DagError, InvalidValue
 from outlast.dags.deferral import stored_deferral
-from outlast.dags.operators import BaseOperator, task
+from outlast.dags.operators import BaseOperator
 from outlast.dags.outcomes import TaskDeferred, TaskRescheduled
+from outlast.dags.task_functions import task
 from outlast.dags.triggers import (
     BaseEventTrigger,
     BaseTrigger,
@@ -212,11 +213,17 @@ def test_triggers_that_could_not_be_found_again(kept: Any) -> None:
 
     with pytest.raises(DagError, match=r"Local could not be found again after a restart; define its class at the top"):
         trigger_text(Local())
-    for answer in ("__main__.Mine", "Mine"):
-        with pytest.raises(DagError, match="could not be found again"):
+    with pytest.raises(DagError, match="could not be found again"):
+        trigger_text(Elsewhere(("__main__.Mine", {})))
+    for answer, looked_for in (
+        ("Mine", "there is no trigger class Mine: no module stands before its class"),
+        ("gone_things.Mine", "there is no trigger class gone_things.Mine: no module 'gone_things' can be imported"),
+        ("waiting_things.Gone", "there is no trigger class waiting_things.Gone: module 'waiting_things' has no"),
+    ):
+        with pytest.raises(DagError) as refused:
             trigger_text(Elsewhere((answer, {})))
-    with pytest.raises(DagError, match=r"there is no trigger class waiting_things\.Gone"):
-        trigger_text(Elsewhere(("waiting_things.Gone", {})))
+        assert f"names {answer!r}: {looked_for}" in refused.value.message
+        assert 'return f"{__name__}.Elsewhere"' in refused.value.message
     with pytest.raises(DagError, match=r"names waiting_things\.Outer, which is no trigger class"):
         trigger_text(Elsewhere(("waiting_things.Outer", {})))
     for odd in (None, "path", ("path",), ("path", []), (1, {})):

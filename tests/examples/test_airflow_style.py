@@ -214,3 +214,20 @@ def test_a_deferrable_operator_waits_without_a_process(runs: Runs) -> None:
     assert state["status"] == "done"
     assert runs.ends("deferrable_operator/r/wait") == runs.ends("deferrable_operator/r/job") == ["success"]
     assert "job: attempt 1 waits for a trigger, without a process" in said
+
+
+def test_a_deferrable_operator_finds_its_job_after_a_kill(runs: Runs) -> None:
+    said = runs("deferrable_resumable.py")
+    tasks = {
+        "undisturbed": ["success"],
+        "killed_before_waiting": ["crashed", "success"],
+        "killed_after_waiting": ["crashed", "success"],
+    }
+    assert {name: runs.ends(f"deferrable_resumable/r/{name}") for name in tasks} == tasks
+    stored = {name: runs.store.task(f"deferrable_resumable/r/{name}").get("remote_job_id") for name in tasks}
+    assert sorted(stored.values()) == sorted(path.name for path in runs.jobs.iterdir())
+    results = {name: runs.result(f"deferrable_resumable/r/{name}") for name in tasks}
+    assert results == {name: {"job": job, "rows": 42} for name, job in stored.items()}
+    assert "undisturbed: attempt 1 waits for a trigger, without a process" in said
+    assert "killed_before_waiting: attempt 2 waits for a trigger" in said
+    assert "killed_after_waiting: attempt 2 waits" not in said

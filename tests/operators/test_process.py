@@ -31,12 +31,6 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="optional: processes 
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Iterator[outlast.TaskState]:
-    with outlast.connect(tmp_path / "s.db") as store:
-        yield store.task("d/r/t", attempt="new")
-
-
-@pytest.fixture
 def jobs(tmp_path: Path) -> Iterator[Path]:
     """The folder for the jobs' folders; nothing of theirs runs afterwards."""
     folder = tmp_path / "jobs"

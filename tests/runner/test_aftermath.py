@@ -11,7 +11,7 @@ import pytest
 
 import outlast
 from outlast.config import Config, RunnerSettings, StateStoreSettings
-from outlast.run_requests import CancelRun
+from outlast.people_requests import CancelRun
 from outlast.runner.aftermath import Aftermath, job_of, launch
 from outlast.runner.logs import log_path
 from support.running import PRELUDE
@@ -177,7 +177,7 @@ def test_a_job_that_cannot_be_cancelled_is_told_and_the_callback_called_all_the_
     stored(ground, "remote_job_id", "broken")
     assert ground.end(cancel=True, callback="on_failure_callback")[0] == 1
     assert ground.marks == ["cancelled broken of x", "failed 1 it was killed broken"]
-    assert "the job could not be cancelled" in ground.log()
+    assert "job 'broken' was NOT cancelled: ConnectionError: no network" in ground.log()
     assert "ConnectionError: no network" in ground.log()
 
 

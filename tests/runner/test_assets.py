@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from outlast.run_requests import EventRow, ListEvents, ListRuns, RunRow
+from outlast.event_requests import EventRow, ListEvents
+from outlast.run_requests import ListRuns, RunRow
 from support.running import Ground
 
 IMPORTS = "from outlast.dags.assets import Asset, AssetWatcher, Metadata, asset\n"

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from outlast.deferral_requests import GetDeferral, ListDeferred
 from outlast.requests import Fence
-from outlast.run_requests import GetDeferral, ListDeferred, PullResults
+from outlast.run_requests import PullResults
 from support.running import Ground, exists
 
 DEFERRING = '''
@@ -490,3 +491,42 @@ with DAG("d"):
     assert ground.run("--run-id", "r").status == 0
     assert ground.marks == ["look 1 of try 1", "look 2 of try 1"]
     assert ground.outcomes("t") == ["success"]
+
+
+# --- Waiting for nothing -------------------------------------------------------------------------------------
+
+
+SPINS = """
+from datetime import UTC, datetime, timedelta
+from outlast import BaseTrigger, TaskDeferred, TaskRescheduled, TriggerEvent
+
+class AtOnce(BaseTrigger):
+    def serialize(self):
+        return f"{__name__}.AtOnce", {}
+
+    async def run(self):
+        yield TriggerEvent()
+
+@task
+def rescheduled(task_state_store=None):
+    if task_state_store.increment("looks") < 5:
+        raise TaskRescheduled(datetime.now(UTC) - timedelta(days=1))
+
+@task
+def deferred(event=None, task_state_store=None):
+    if task_state_store.increment("looks") < 5:
+        raise TaskDeferred(trigger=AtOnce())
+
+with DAG("d"):
+    CALL()
+"""
+
+
+@pytest.mark.parametrize(("name", "seconds"), [("rescheduled", 2.0), ("deferred", 1.5)])
+def test_what_waits_for_nothing_waits_a_little_all_the_same(ground: Ground, name: str, seconds: float) -> None:
+    ground.dag(SPINS.replace("CALL", name))
+    assert ground.run("--run-id", "r").status == 0
+    [attempt] = ground.attempts(name)
+    assert attempt.ended_at is not None
+    assert attempt.ended_at - attempt.started_at >= seconds * 1_000_000
+    assert ground.state(name) == {"looks": 5}

@@ -30,6 +30,7 @@ def test_what_a_run_prints_where_there_is_no_terminal(ground: Ground) -> None:
         "TIME t: attempt 1 runs",
         "TIME t: success after N s (attempt 1)",
         "TIME after: success after N s (attempt 1)",
+        "outlast: run d/r: success",
     ]
     assert "\x1b" not in told.err
 
@@ -57,6 +58,26 @@ with DAG("d"):
     assert "\x1b" not in told.err
     log = ground.folder / "s.db.logs" / "d" / "r" / "t" / "attempt-1.log"
     assert log.read_text().splitlines()[:100] == [f"line {line}" for line in range(100)]
+
+
+def test_a_task_that_fails_without_an_attempt_is_not_said_to_have_had_one(ground: Ground) -> None:
+    ground.dag(
+        """
+with DAG("d"):
+    @task
+    def number():
+        return 7
+
+    @task
+    def each(item): ...
+
+    each.expand(item=number())
+"""
+    )
+    told = ground.run("--run-id", "r")
+    assert told.status == 1
+    assert "each: failed for good before its first attempt: " in told.err
+    assert "attempt 0" not in told.err
 
 
 # --- On a terminal ---------------------------------------------------------------------------------------
@@ -189,3 +210,81 @@ def test_a_run_whose_output_nobody_reads_goes_on(ground: Ground) -> None:
     (ground.folder / "go").touch()
     assert process.wait(30) == 0
     assert ground.marks == ["try 1", "end", "after"]
+
+
+def test_lines_name_their_run_while_several_are_active(ground: Ground) -> None:
+    ground.dag(
+        """
+for name in "ab":
+    with DAG(name):
+        @task
+        def load():
+            wait_for("go")
+        load()
+"""
+    )
+    program = ground.start("--run-id", "r")
+    ground.until(lambda: "a/r load: attempt 1 runs" in program.err and "b/r load: attempt 1 runs" in program.err)
+    (ground.folder / "go").touch()
+    told = program.ends()
+    assert told.status == 0
+    assert " a/r load: success after " in told.err or " b/r load: success after " in told.err
+
+
+def test_a_value_that_cannot_be_kept_is_shown_at_the_line_that_wrote_it(ground: Ground) -> None:
+    ground.dag(
+        """
+with DAG("d"):
+    @task
+    def writes(task_state_store=None):
+        task_state_store.set("when", {"t": [[[[[[{1}]]]]]]})
+
+    @task
+    def returns():
+        return {1}
+
+    writes()
+    returns()
+"""
+    )
+    told = ground.run("--run-id", "r")
+    assert told.status == 1
+    assert 'task_state_store.set("when", {"t": [[[[[[{1}]]]]]]})' in told.err
+    assert "InvalidValue: key 'when': $.t[0][0][0][0][0][0] is a set; store sorted(value)" in told.err
+    assert "InvalidValue: the result of task returns: $ is a set; store sorted(value)" in told.err
+    assert "codec.py" not in told.err
+    assert told.err.splitlines()[-1].endswith("failed; to run them again: outlast tasks clear d/r --failed")
+
+
+def test_a_success_with_failed_tasks_says_so(ground: Ground) -> None:
+    ground.dag(
+        """
+with DAG("d"):
+    @task
+    def load():
+        raise ValueError("no")
+
+    @task(trigger_rule="all_done")
+    def after(loaded=None): ...
+
+    load() >> after()
+"""
+    )
+    told = ground.run("--run-id", "r")
+    last = "run d/r: success; though 1 task instance failed; to run it again: outlast tasks clear d/r/load"
+    assert (told.status, told.err.splitlines()[-1]) == (0, f"outlast: {last}")
+
+
+def test_a_sensor_that_looks_again_at_once_does_so_now(ground: Ground) -> None:
+    ground.dag(
+        """
+with DAG("d"):
+    @task.sensor(poke_interval=0.1, timeout=30, mode="reschedule")
+    def look():
+        return not first("looked")
+    look()
+"""
+    )
+    told = ground.run("--run-id", "r")
+    assert told.status == 0
+    assert "look: attempt 1 looks again now\n" in told.err

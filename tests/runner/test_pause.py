@@ -88,7 +88,8 @@ def test_a_signal_is_a_pause(ground: Ground, number: int) -> None:
     program = begun(ground)
     program.signal(number)
     told = program.ends()
-    assert (told.status, told.err.splitlines()[-1]) == (75, "outlast: paused; to go on: outlast run d.py --run-id r")
+    line = "outlast: run d/r: paused; to go on: outlast run d.py --run-id r"
+    assert (told.status, told.err.splitlines()[-1]) == (75, line)
     check_paused(ground)
     assert ground.run("--resume").status == 0
     check_done(ground)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlast.dags.graph import DAG
-from outlast.dags.operators import task
+from outlast.dags.task_functions import task
 from outlast.run_requests import ENDED, TaskRow
 from outlast.runner.planner import Node, Plan, graph_of, next_actions
 from outlast.values import TaskScope

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.run_requests import CancelRun, ClearTasks, MarkTask
+from outlast.people_requests import CancelRun, ClearTasks, MarkTask
 from outlast.values import TaskScope, Writer
 from support.running import WAITS, Ground
 

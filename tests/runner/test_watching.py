@@ -15,7 +15,7 @@ from outlast import DagError, InvalidValue
 from outlast.dags.assets import Asset, AssetWatcher
 from outlast.dags.graph import DAG
 from outlast.dags.triggers import BaseEventTrigger, TriggerEvent
-from outlast.run_requests import EventRow, ListEvents
+from outlast.event_requests import EventRow, ListEvents
 from outlast.runner.watching import Watcher, Watching, watchers_of
 
 

@@ -67,9 +67,9 @@ EXCEPTIONS = {
     "raise KeyboardInterrupt": "KeyboardInterrupt",
     "raise ValueError('bad')": "ValueError: bad",
     "raise ValueError('a name ' + os.fsdecode(b'\\xff'))": "ValueError: a name \\udcff",
-    "return {'when': time}": "outlast.errors.InvalidValue: $.when is a module",
+    "return {'when': time}": "outlast.errors.InvalidValue: the result of task t: $.when is a module",
     "return 'x' * 1024 * 1024": "outlast.errors.ValueTooLarge",
-    "ti.xcom_push('k', {1, 2})": "outlast.errors.InvalidValue: $ is a set",
+    "ti.xcom_push('k', {1, 2})": "outlast.errors.InvalidValue: what task t pushes under 'k': $ is a set",
 }
 
 
@@ -89,10 +89,32 @@ def test_an_exception_without_retries_fails_the_run(ground: Ground) -> None:
     assert (ground.task("t").state, ground.detail().run.state) == ("failed", "failed")
 
 
-def test_sys_exit_zero_is_a_success(ground: Ground) -> None:
-    ground.dag(one_task("sys.exit(0)"))
+def test_sys_exit_zero_is_a_failure_that_is_tried_again(ground: Ground) -> None:
+    """As in Airflow: whoever leaves half way has not returned."""
+    ground.dag(one_task("sys.exit(0)", "retries=1"))
     assert ground.run("--run-id", "r").status == 0
-    assert (ground.outcomes("t"), ground.marks) == (["success"], ["try 1"])
+    assert (ground.outcomes("t"), ground.marks) == (["failed", "success"], ["try 1", "try 2", "end"])
+    assert ground.attempts("t")[0].error == "SystemExit: 0"
+
+
+def test_results_with_tuples_and_a_template_told_once(ground: Ground) -> None:
+    ground.dag("""
+with DAG("d"):
+    @task
+    def one(day):
+        return {"pair": (1, 2), "day": day}
+
+    @task
+    def two(pair, ti=None):
+        mark([pair, ti.xcom_pull("one", key="pair"), ti.state])
+        assert ti.dag_run.run_type == "manual"
+
+    two(one("{{ ds }}")["pair"])
+""")
+    told = ground.run("--run-id", "r")
+    assert told.status == 0, told.err
+    assert ground.marks == ["[[1, 2], None, 'running']"]
+    assert told.err.count("outlast: {{ ds }} in the arguments of task one is passed on as it is") == 1
 
 
 def test_deaths_are_tried_again_so_often_and_then_fail(ground: Ground) -> None:

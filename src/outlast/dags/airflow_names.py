@@ -9,12 +9,13 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
 from ..errors import DagError
+from .airflow_missing import NoSuchName
 from .arguments import did_you_mean
 
 __all__ = ["AIRFLOW_VERSION", "NotInOutlast", "install", "installed"]
@@ -64,14 +65,14 @@ class _Names(ModuleType):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         value = _value(self.__name__, name)
         setattr(self, name, value)
-        return value
+        return value  # `from … import name` of one that is missing goes on to the finder, for an ImportError
 
     def __dir__(self) -> list[str]:
         return sorted({*vars(self), *_modules()[self.__name__]})
 
 
 def _value(module: str, name: str) -> Any:
-    """Return what a name means in outlast; NotInOutlast where it means nothing."""
+    """Return what a name means in outlast; NoSuchName, an AttributeError, where it means nothing."""
     from .airflow_table import HOMES
 
     known = _modules()
@@ -80,15 +81,21 @@ def _value(module: str, name: str) -> Any:
         return getattr(importlib.import_module(f".{home}", __package__), attribute)
     if f"{module}.{name}" in known:
         return importlib.import_module(f"{module}.{name}")
-    raise NotInOutlast(_missing(f"{name} in {module}", f"{module}.{name}", known[module]))
+    raise NoSuchName(_missing(f"{module}.{name}"))
 
 
-def _missing(what: str, path: str, known: Collection[str]) -> str:
+def _missing(path: str) -> str:
+    """Say that outlast has no module or name of that path, and what it has."""
     from .airflow_table import instead_of
 
-    hint = instead_of(path) or did_you_mean(path.rpartition(".")[2], known).removeprefix("; ")
-    listed = ", ".join(sorted(known)) if len(known) <= 20 else ""
+    module, _, name = path.rpartition(".")
+    names = _modules().get(module, frozenset())
+    below = [other.removeprefix(f"{module}.") for other in _modules() if other.startswith(f"{module}.")]
+    known = {*names, *(other for other in below if "." not in other)}
+    hint = instead_of(path) or did_you_mean(name, known).removeprefix("; ")
+    listed = ", ".join(sorted(known)) if known and len(known) <= 25 else ""
     hint = hint or (f"it has {listed}" if listed else "docs/airflow.md lists what there is")
+    what = f"{name} in {module}" if names and module != "airflow" else path
     return f"outlast has no {what}, and no Airflow is installed; {hint}"
 
 
@@ -112,9 +119,7 @@ class _Finder:
         if name not in _modules():
             if folders:
                 return other
-            above = name.rpartition(".")[0] + "."
-            beside = [module.removeprefix(above) for module in _modules() if module.startswith(above)]
-            raise NotInOutlast(_missing(name, name, [module for module in beside if "." not in module]))
+            raise NotInOutlast(_missing(name))
         spec = ModuleSpec(name, self, origin="outlast", is_package=True)  # type: ignore[arg-type]
         spec.submodule_search_locations = folders
         return spec

@@ -10,12 +10,14 @@ from itertools import pairwise
 from typing import Any
 
 from ..errors import DagError
+from .airflow_missing import refuse_absent, refuse_without_assets
 from .airflow_names import AIRFLOW_VERSION
 from .arguments import parameters_of
 from .context import Context
 from .links import Linked, link
 from .operators import BaseOperator
 from .outcomes import SkipTask, TaskError
+from .template_texts import is_template
 
 __all__ = [
     "AirflowConfigException",
@@ -64,6 +66,8 @@ class EmptyOperator(BaseOperator):
 class PythonOperator(BaseOperator):
     """A task that calls a function with `op_args`, `op_kwargs` and what it names of the context."""
 
+    template_fields = ("op_args", "op_kwargs")
+
     def __init__(
         self,
         *,
@@ -77,6 +81,10 @@ class PythonOperator(BaseOperator):
             raise DagError(f"python_callable is {python_callable!r}; pass the function itself")
         self.python_callable = python_callable
         self.op_args, self.op_kwargs = op_args, {} if op_kwargs is None else op_kwargs
+        wanted = parameters_of(python_callable)
+        given = {*wanted.positional[: len(op_args)], *self.op_kwargs}
+        refuse_absent(self.task_id, python_callable, wanted, given)
+        refuse_without_assets(self.task_id, python_callable, wanted, given, (*self.inlets, *self.outlets))
 
     def execute(self, context: Context) -> Any:
         wanted = parameters_of(self.python_callable)
@@ -94,6 +102,8 @@ class BashOperator(BaseOperator):
     templates: a command with `{{ … }}` in it is a DagError.
     """
 
+    template_fields = ("env", "cwd")
+
     def __init__(
         self,
         *,
@@ -106,12 +116,16 @@ class BashOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if isinstance(bash_command, str) and ("{{" in bash_command or "{%" in bash_command):
-            raise DagError("bash_command holds a template, and outlast has none; pass values with env= and use $NAME")
+        self._refuse_argument("bash_command", bash_command)
         self.bash_command, self.env, self.append_env, self.cwd = bash_command, env, append_env, cwd
         codes = () if skip_on_exit_code is None else skip_on_exit_code
         self.skip_on_exit_code = (codes,) if isinstance(codes, int) else tuple(codes)
         self.do_xcom_push = do_xcom_push
+
+    @classmethod
+    def _refuse_argument(cls, name: str, value: Any) -> None:
+        if name == "bash_command" and is_template(value):
+            raise DagError("bash_command holds a template, and outlast has none; pass values with env= and use $NAME")
 
     def execute(self, context: Context) -> str | None:
         import tempfile

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from .airflow_missing import CONNECTION, TEMPLATES, VARIABLE
+
 __all__ = ["HOMES", "MODULES", "instead_of"]
 
 #: Where a name is defined: outlast's module, then its names there, `theirs=ours` where they differ.
 _DEFINED = {
     "graph": "DAG dag",
     "links": "chain",
-    "operators": "BaseOperator task BaseAsyncOperator=BaseOperator",
+    "operators": "BaseOperator BaseAsyncOperator=BaseOperator",
     "context": "get_current_context Context TaskInstance DagRun",
     "references": "XComArg=Result",
     "resumable": "ResumableJobMixin",
     "assets": "Asset asset AssetAlias AssetAll AssetAny AssetWatcher AssetNameRef AssetUriRef Dataset=Asset Metadata",
+    "task_functions": "task",
     "triggers": "BaseTrigger BaseEventTrigger TriggerEvent DateTimeTrigger TimeDeltaTrigger",
     "sensors": "BaseSensorOperator PokeReturnValue",
     "outcomes": "AirflowException=TaskError AirflowSkipException=SkipTask AirflowFailException=FailTask "
@@ -122,9 +125,7 @@ _JOB = (
 _CRON = "schedule= is recorded, not acted on, so run the file from cron"
 _GROUPS = "tasks are not grouped; use `a >> [b, c] >> d`, and a prefix in the task_id"
 _BRANCH = "raise AirflowSkipException in the tasks that are not to run"
-_CONNECTION = "it keeps no connections; make the client in the task, with secrets from the environment"
 _DATABASE = "it has no database of Airflow's; use the outlast command or the Store"
-_VARIABLE = "it keeps no variables; use the DAG's params (--param), the environment, or an asset's state"
 _LABELS = "edges have no labels; write `a >> b`"
 _RETRIES = "use retries=, retry_delay= and, to give up at once, AirflowFailException"
 _BASH = "run the other interpreter with BashOperator"
@@ -132,19 +133,21 @@ _RESULTS = "what a task returns is its result; for more use ti.xcom_push and ti.
 _SENSOR = "derive from BaseSensorOperator, or use @task.sensor"
 _CALLBACKS = "use a function for on_failure_callback= and the like"
 
+_OF_TODAY = ("airflow.providers.standard", "airflow.sdk", "airflow.triggers.base")
+
 #: What there is instead, by the last part of a name or by the beginning of a module's; the longest one counts.
 _INSTEAD = {
     "AssetAccessControl": "everybody who can open the store may use an asset",
     "AssetOrTimeSchedule": f"use schedule=[asset]; {_CRON}",
     "AsyncCallback": _CALLBACKS,
     "BaseBranchOperator": _BRANCH,
-    "BaseHook": _CONNECTION,
+    "BaseHook": CONNECTION,
     "BaseNotifier": _CALLBACKS,
     "BaseOperatorLink": "it has no web links; print the address, which is then in the task's log",
     "BaseXCom": _RESULTS,
     "BranchMixIn": _BRANCH,
     "BranchPythonOperator": _BRANCH,
-    "Connection": _CONNECTION,
+    "Connection": CONNECTION,
     "DeadlineAlert": "use execution_timeout= of the tasks",
     "DeadlineReference": "use execution_timeout= of the tasks",
     "EdgeModifier": _LABELS,
@@ -161,14 +164,14 @@ _INSTEAD = {
     "SyncCallback": _CALLBACKS,
     "TaskGroup": _GROUPS,
     "TriggerDagRunOperator": "give the other DAG schedule=[asset] and this task outlets=[asset]",
-    "Variable": _VARIABLE,
+    "Variable": VARIABLE,
     "PythonVirtualenvOperator": _BASH,
     "WeightRule": "tasks have no priorities",
     "XCom": _RESULTS,
-    "airflow.hooks": _CONNECTION,
-    "airflow.macros": "it has no templates; use datetime in the task",
-    "airflow.models.connection": _CONNECTION,
-    "airflow.models.variable": _VARIABLE,
+    "airflow.hooks": CONNECTION,
+    "airflow.macros": TEMPLATES,
+    "airflow.models.connection": CONNECTION,
+    "airflow.models.variable": VARIABLE,
     "airflow.notifications": _CALLBACKS,
     "airflow.operators": _FUNCTION,
     "airflow.plugins_manager": "it has no plug-ins",
@@ -190,7 +193,7 @@ _INSTEAD = {
     "get_parsing_context": "the file is read for every attempt; define all its DAGs",
     "lineage": "use inlets= and outlets=",
     "literal": "it has no templates, so every text is literal",
-    "macros": "it has no templates; use datetime in the task",
+    "macros": TEMPLATES,
     "setup": "make it an ordinary task above the others",
     "task_group": _GROUPS,
     "teardown": 'make it an ordinary task below the others, with trigger_rule="all_done"',
@@ -199,7 +202,9 @@ _INSTEAD = {
 
 def instead_of(name: str) -> str:
     """Say what to use for something of Airflow's, given by its full name; an empty text where that is not known."""
-    last = name.rpartition(".")[2]
+    module, _, last = name.rpartition(".")
+    if last in HOMES and last not in MODULES.get(module, ()):
+        return f"import it from {_place_of(last)}"
     if last in _INSTEAD:
         return _INSTEAD[last]
     if last.endswith("Timetable"):
@@ -208,3 +213,9 @@ def instead_of(name: str) -> str:
         return "assets have no partitions; keep what a run is about in params or the asset's state"
     prefixes = [prefix for prefix in _INSTEAD if name == prefix or name.startswith(f"{prefix}.")]
     return _INSTEAD[max(prefixes, key=len)] if prefixes else ""
+
+
+def _place_of(name: str) -> str:
+    """Return the module of Airflow 3 that has a name, the shortest of several."""
+    places = [module for module, names in MODULES.items() if name in names]
+    return min(places, key=lambda module: (not module.startswith(_OF_TODAY), len(module)))

@@ -64,7 +64,9 @@ def refuse_unknown(what: str, unknown: Iterable[str], allowed: Iterable[str]) ->
     known = sorted(allowed)
     for name in unknown:
         if name not in known and name not in IGNORED:
-            hint = did_you_mean(name, known) or f"; it takes {', '.join(known) or 'none'}"
+            from .airflow_missing import instead_of_argument
+
+            hint = instead_of_argument(name) or did_you_mean(name, known) or f"; it takes {', '.join(known) or 'none'}"
             raise DagError(f"{what} has no argument {name!r}{hint}")
 
 

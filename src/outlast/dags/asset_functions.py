@@ -11,7 +11,8 @@ from .arguments import Parameters, parameters_of, refuse_unknown
 from .asset_definitions import Asset, AssetAlias, AssetAll, AssetNameRef, listed_assets
 from .context import CONTEXT_KEYS, Context
 from .graph import DAG
-from .operators import BaseOperator, FunctionTask, TaskFunction, accepted
+from .operators import BaseOperator, accepted
+from .task_functions import FunctionTask, TaskFunction
 
 __all__ = ["AssetFunction", "MultiAssetFunction", "asset"]
 

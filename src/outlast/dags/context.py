@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import os
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,6 +16,7 @@ import msgspec
 from ..errors import DagError
 from ..values import check_index, check_key
 from .references import Parameter, Reference, Result, replaced
+from .several_outputs import check_outputs, has_several
 
 if TYPE_CHECKING:
     from ..state import TaskState
@@ -76,6 +78,28 @@ class DagRun(msgspec.Struct, frozen=True):
         """The parameters, under their other name in Airflow."""
         return self.params
 
+    @property
+    def run_type(self) -> str:
+        """How the run came about: "asset_triggered" by events of assets, "manual" otherwise, cron included."""
+        return "asset_triggered" if self.run_id.startswith("asset_triggered__") else "manual"
+
+    @property
+    def state(self) -> str:
+        """That of a run whose tasks run."""
+        return "running"
+
+    @property
+    def run_after(self) -> datetime:
+        """The logical date; so are `data_interval_start` and `data_interval_end`: a run covers no interval."""
+        return self.logical_date
+
+    data_interval_start = data_interval_end = run_after
+
+    def __getattr__(self, name: str) -> Any:
+        from .airflow_missing import no_part
+
+        raise no_part("dag_run", self, name)
+
 
 class TaskInstance:
     """One task in one run, as the attempt that is running sees it; `ti` in the context.
@@ -88,6 +112,42 @@ class TaskInstance:
         self.dag_id, self.run_id, self.task_id = dag_run.dag_id, dag_run.run_id, task.task_id
         self.map_index, self.try_number = map_index, try_number
         self.start_date: datetime | None = None
+        self.end_date: datetime | None = None
+        self.state = "running"
+
+    @property
+    def max_tries(self) -> int:
+        """How often the task is tried again: its `retries`."""
+        return self.task.retries
+
+    @property
+    def operator(self) -> str:
+        """The name of the operator's class."""
+        return type(self.task).__name__
+
+    @property
+    def logical_date(self) -> datetime:
+        """That of the run."""
+        return self.dag_run.logical_date
+
+    @property
+    def hostname(self) -> str:
+        """The name of the host the attempt runs on."""
+        return os.uname().nodename
+
+    @property
+    def pid(self) -> int:
+        """The process the attempt runs in."""
+        return os.getpid()
+
+    @property
+    def key(self) -> tuple[str, str, str, int, int]:
+        """Which attempt this is: DAG, task, run, try number and map index."""
+        return self.dag_id, self.task_id, self.run_id, self.try_number, self.map_index
+
+    def get_template_context(self) -> Context:
+        """Return the context of the attempt."""
+        return get_current_context()
 
     def __repr__(self) -> str:
         place = "" if self.map_index < 0 else f"/{self.map_index}"
@@ -114,12 +174,27 @@ class TaskInstance:
         ids = (self.task_id,) if task_ids is None else (task_ids,) if isinstance(task_ids, str) else tuple(task_ids)
         one_index = isinstance(map_indexes, int)
         indexes = None if map_indexes is None else _indexes(map_indexes)
-        rows = self.results.pull(ids, check_key(key), indexes)
+        rows = self._rows(ids, check_key(key), indexes)
         if not isinstance(task_ids, str | None) or not (one_index or indexes is None):
             return [value for task_id in ids for value in _of_task(rows, task_id, indexes, default)]
         if not rows:
             return default
         return rows[0][2] if one_index else _whole(rows)
+
+    def _rows(self, ids: tuple[str, ...], key: str, indexes: tuple[int, ...] | None) -> Sequence[tuple[str, int, Any]]:
+        """Return what tasks have left under a name: pushed, or as that key of a dict that is several outputs."""
+        rows = {(task_id, index): value for task_id, index, value in self.results.pull(ids, key, indexes)}
+        tasks = {} if key == RETURN_VALUE or self.task.dag is None else self.task.dag.tasks
+        several = tuple(task_id for task_id in ids if task_id in tasks and has_several(tasks[task_id]))
+        for task_id, index, value in self.results.pull(several, RETURN_VALUE, indexes) if several else ():
+            if isinstance(value, dict) and key in value:
+                rows[task_id, index] = value[key]
+        return [(*place, rows[place]) for place in sorted(rows)]
+
+    def __getattr__(self, name: str) -> Any:
+        from .airflow_missing import no_part
+
+        raise no_part("ti", self, name)
 
 
 def _indexes(map_indexes: int | Sequence[int]) -> tuple[int, ...]:
@@ -228,15 +303,33 @@ def execute(task: BaseOperator, context: Context, resumption: tuple[str, dict[st
     with entered(context):
         ready = _with_values(task, context["ti"])
         replace_task(context, ready)
-        if resumption is None:
-            answer = ready.execute(context)
-        else:
-            answer = getattr(ready, resumption[0])(context, **resumption[1])
-        if isinstance(answer, Coroutine):
-            import asyncio  # 30 ms that other tasks need not pay
+        try:
+            return _called(ready, context, resumption)
+        except KeyError as error:
+            from .airflow_missing import explained
 
-            return asyncio.run(answer)
-        return answer
+            better = explained(error, context)
+            if better is None:
+                raise
+            raise better.with_traceback(error.__traceback__) from None
+
+
+def _called(task: BaseOperator, context: Context, resumption: tuple[str, dict[str, Any]] | None) -> Any:
+    method, arguments = ("execute", {}) if resumption is None else resumption
+    answer = getattr(task, method)(context, **arguments)
+    if isinstance(answer, Coroutine):
+        import asyncio  # 30 ms that other tasks need not pay
+
+        if asyncio._get_running_loop() is not None:
+            answer.close()
+            raise DagError(
+                f"{task.task_id} is async, and an event loop runs in this thread already; "
+                "call what runs it in a thread: await asyncio.to_thread(…)"
+            )
+        answer = asyncio.run(answer)
+        if method == "execute" and has_several(task):
+            check_outputs(task.task_id, answer)
+    return answer
 
 
 def _with_values(task: BaseOperator, ti: TaskInstance) -> BaseOperator:

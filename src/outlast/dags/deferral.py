@@ -9,8 +9,8 @@ import msgspec
 from .. import codec
 from ..errors import DagError, InvalidValue
 from .arguments import check_call, did_you_mean, parameters_of, refuse_unknown
-from .operators import FunctionTask
 from .outcomes import TaskDeferred
+from .task_functions import FunctionTask
 from .triggers import ARGUMENTS_LIMIT, trigger_text
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ __all__ = ["StoredDeferral", "stored_deferral"]
 
 
 class StoredDeferral(msgspec.Struct, frozen=True):
-    """A deferral as texts: `timeout` is in seconds, the rest as `run_requests.Deferral` has it."""
+    """A deferral as texts: `timeout` is in seconds, the rest as `deferral_requests.Deferral` has it."""
 
     trigger_path: str
     trigger_kwargs: str

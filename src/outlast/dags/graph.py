@@ -21,8 +21,9 @@ from .params import defaults
 from .references import Parameter
 
 if TYPE_CHECKING:
-    from .operators import BaseOperator, TaskFunction
+    from .operators import BaseOperator
     from .partials import Partial
+    from .task_functions import TaskFunction
 
 __all__ = ["DAG", "DagFunction", "chain", "collect", "current_dag", "dag", "dag_or_current"]
 
@@ -87,6 +88,11 @@ class DAG:
         collected = _collected.get()
         if collected is not None:
             collected.append(self)
+
+    def __getattr__(self, name: str) -> Any:
+        from .airflow_missing import no_attribute
+
+        raise no_attribute(self, name)
 
     def __repr__(self) -> str:
         return f"<DAG {self.dag_id}>"

@@ -14,7 +14,7 @@ from ..errors import DagError, OutlastError
 from . import airflow_names
 from .arguments import did_you_mean
 from .graph import DAG, DagFunction, collect
-from .operators import TaskFunction
+from .task_functions import TaskFunction
 
 __all__ = ["LoadedFile", "load_file", "pick_dag"]
 
@@ -52,7 +52,8 @@ def pick_dag(loaded: LoadedFile, dag_id: str | None) -> DAG:
     names = ", ".join(loaded.dags)
     if dag_id is None:
         if len(loaded.dags) > 1:
-            raise DagError(f"{loaded.path} has {len(loaded.dags)} DAGs: {names}; say which with --dag")
+            several = f"{loaded.path} has {len(loaded.dags)} DAGs: {names}"
+            raise DagError(f"{several}; say which, with dag_id= in Python or --dag on the command line")
         return next(iter(loaded.dags.values()))
     if dag_id not in loaded.dags:
         raise DagError(f"{loaded.path} has no DAG {dag_id!r}{did_you_mean(dag_id, loaded.dags) or f'; it has {names}'}")

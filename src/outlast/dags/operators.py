@@ -1,30 +1,29 @@
-"""Tasks: operators, which are classes with `execute(context)`, and functions under `@task`."""
+"""Operators: tasks as classes with `execute(context)`, and what every kind of task can be told."""
 
 from __future__ import annotations
 
 import functools
 from abc import ABCMeta
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from ..errors import DagError
 from ..values import check_id
-from .arguments import Parameters, callbacks, check_call, count, duration, parameters_of, refuse_unknown
+from .arguments import callbacks, count, duration, parameters_of, refuse_unknown
 from .asset_definitions import listed_assets
-from .asset_events import collected
-from .context import CONTEXT_KEYS, Context
-from .graph import DAG, current_dag, dag_or_current
+from .context import Context
+from .graph import DAG, dag_or_current
 from .links import Linked, link
 from .references import Result, references
 
 if TYPE_CHECKING:
     from logging import Logger
 
-    from .partials import FunctionPartial, OperatorPartial
+    from .partials import OperatorPartial
     from .triggers import BaseTrigger
 
-__all__ = ["TRIGGER_RULES", "BaseOperator", "FunctionTask", "TaskFunction", "task"]
+__all__ = ["TRIGGER_RULES", "BaseOperator", "accepted"]
 
 #: When a task may run: all above succeeded (or it is skipped, or fails with them); all have ended; none has failed.
 TRIGGER_RULES = ("all_success", "all_done", "none_failed")
@@ -170,6 +169,10 @@ class BaseOperator(Linked, metaclass=_Definition):
 
         return OperatorPartial(cls, arguments)
 
+    @classmethod
+    def _refuse_argument(cls, name: str, value: Any) -> None:
+        """Raise DagError for a value no instance can be made with, while the DAG is defined."""
+
     def execute(self, context: Context) -> Any:
         """Do the work and return the result: a JSON value, or None. Yours to define."""
         raise NotImplementedError
@@ -255,166 +258,3 @@ def _map_key(value: Any) -> Any:
     if not (value is None or isinstance(value, str) or callable(value)):
         raise DagError(f"map_key is {value!r}; use a function of the item, or a template such as '{{x[id]}}'")
     return value
-
-
-# --- Functions -------------------------------------------------------------------------------------------
-
-
-class FunctionTask(BaseOperator):
-    """A task that calls a function, with arguments from the DAG file and from the context."""
-
-    def __init__(
-        self,
-        *,
-        function: Callable[..., Any],
-        parameters: Parameters,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        **options: Any,
-    ) -> None:
-        super().__init__(**options)
-        self.function, self.parameters, self.args, self.kwargs = function, parameters, args, kwargs
-
-    def execute(self, context: Context, **resumed: Any) -> Any:
-        """Call the function; going on after a deferral also with `event` and its kwargs, as far as it takes them."""
-        taken = set(self.parameters.by_keyword) - {*self.parameters.positional[: len(self.args)]}
-        known = {name: resumed[name] for name in resumed if name in taken or self.parameters.any_keyword}
-        given = {**self.kwargs, **self._from_context(context), **known}
-        return collected(self.function(*self.args, **given), context)
-
-    def _from_context(self, context: Context) -> Mapping[str, Any]:
-        """Return what the function takes from the context: everything with **context, else what it names.
-
-        A parameter named `context` that no argument is given for is the whole of it, as Airflow's documentation has it.
-        """
-        wanted = self.parameters
-        names = context if wanted.any_keyword else wanted.by_keyword
-        taken = {name: context[name] for name in names if name in context and name not in self.kwargs}
-        given = {*self.kwargs, *wanted.positional[: len(self.args)]}
-        return taken | {"context": context} if "context" in {*wanted.by_keyword} - given else taken
-
-
-class TaskFunction(Linked):
-    """A function under `@task`. A call inside a DAG makes a task and returns its `Result`; it runs nothing yet."""
-
-    function: Callable[..., Any]
-    operator_class: type[FunctionTask] = FunctionTask
-    #: Whose arguments are the options of the function.
-    option_class: type[BaseOperator] = BaseOperator
-
-    def __init__(
-        self, function: Callable[..., Any], options: dict[str, Any], origin: TaskFunction | None = None
-    ) -> None:
-        if not callable(function):
-            raise DagError(f"@task was given {function!r}; use keyword arguments: @task(task_id={function!r})")
-        refuse_unknown("@task", options, accepted(self.option_class))
-        functools.update_wrapper(self, function)
-        self.function, self.options = function, options
-        self.parameters = parameters_of(function)
-        self.name = getattr(function, "__name__", type(function).__name__)
-        self.origin = self if origin is None else origin
-        self.called = False
-        dag = current_dag()
-        if dag is not None and origin is None:
-            dag.decorated.append(self)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Result:
-        """Make a task of the current DAG that will call the function with these arguments; return its result.
-
-        Arguments may be, or contain, results of other tasks, which it then waits for. A second call makes a
-        second task, `name__1`. Raises DagError outside a DAG and for arguments the function does not take.
-        """
-        dag = dag_or_current(self.options.get("dag"))
-        if dag is None:
-            raise DagError(
-                f"{self.name}() was called outside a DAG; call it inside `with DAG(...)`, "
-                f"or {self.name}.function() to run the plain function"
-            )
-        self.origin.called = True
-        check_call(self.name, self.parameters, args, kwargs, CONTEXT_KEYS)
-        options = {"doc_md": self.function.__doc__} | self.options
-        options["task_id"] = dag.free_id(options.get("task_id", self.name))
-        return self.made(options, args, kwargs).output
-
-    def made(self, options: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseOperator:
-        """Make the task of one call."""
-        return self.operator_class(
-            function=self.function, parameters=self.parameters, args=args, kwargs=kwargs, **options
-        )
-
-    def partial(self, **arguments: Any) -> FunctionPartial:
-        """Give the arguments all instances of a mapped task have in common; `.expand(x=[…])` of it makes the task."""
-        from .partials import FunctionPartial
-
-        return FunctionPartial(self, arguments)
-
-    def expand(self, **values: Any) -> Result:
-        """Make a task with an instance for each item of a list, a dict or a result, and return the list of results.
-
-        Several are mapped over as their cross product, the first of which changes slowest. Raises DagError for
-        anything else.
-        """
-        result: Result = self.partial().expand(**values)
-        return result
-
-    def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> Result:
-        """Make a task with an instance for each dict of a list, or of a result: its arguments."""
-        result: Result = self.partial().expand_kwargs(kwargs, strict=strict)
-        return result
-
-    def override(self, **options: Any) -> TaskFunction:
-        """Return the same function with other options: `extract.override(task_id="again", retries=5)()`."""
-        return type(self)(self.function, self.options | options, self.origin)
-
-    @property
-    def line(self) -> int:
-        """Where in its file the function is defined; 0 if that is not known."""
-        code = getattr(self.function, "__code__", None)
-        return code.co_firstlineno if code else 0
-
-    @property
-    def line_to_add(self) -> str:
-        """A call as it could stand in the DAG file."""
-        needed = self.parameters.required - CONTEXT_KEYS
-        names = [name for name in self.parameters.positional if name in needed]
-        names += [f"{name}=..." for name in self.parameters.keyword_only if name in needed]
-        return f"{self.name}({', '.join(names)})"
-
-    def linked(self) -> BaseOperator:
-        raise DagError(f"{self.name} is not a task before it is called; write {self.line_to_add}")
-
-    def __repr__(self) -> str:
-        return f"<@task function {self.name}>"
-
-
-class _Task:
-    """Turn a function into a task: `@task`, or `@task(retries=3, ...)` with any argument of BaseOperator.
-
-    The task is named after the function unless `task_id` is given. The function may be `async def`. What it
-    needs of the context it names as parameters (`ti`, `params`, `task_state_store=None`), or takes `**context`.
-    """
-
-    @overload
-    def __call__(self, function: Callable[..., Any], /) -> TaskFunction: ...
-
-    @overload
-    def __call__(self, function: None = None, /, **options: Any) -> Callable[[Callable[..., Any]], TaskFunction]: ...
-
-    def __call__(self, function: Any = None, /, **options: Any) -> Any:
-        if function is not None:
-            return TaskFunction(function, options)
-        return lambda function: TaskFunction(function, options)
-
-    def sensor(self, function: Any = None, /, **options: Any) -> Any:
-        """Turn a function into a sensor, which is called until it returns True: `@task.sensor(poke_interval=60, ...)`.
-
-        Takes any argument of BaseSensorOperator. The function returns a bool, or a PokeReturnValue with a result.
-        """
-        from .sensors import SensorFunction
-
-        if function is not None:
-            return SensorFunction(function, options)
-        return lambda function: SensorFunction(function, options)
-
-
-task = _Task()

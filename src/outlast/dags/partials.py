@@ -7,13 +7,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import DagError
+from .airflow_missing import refuse_without_assets
 from .arguments import check_call, parameters_of, refuse_unknown
 from .context import CONTEXT_KEYS
 from .graph import DAG, current_dag, dag_or_current
 from .links import Linked
 from .mapping import MappedTask, check_item, check_length, in_short
-from .operators import BaseOperator, TaskFunction, accepted
+from .operators import BaseOperator, accepted
 from .references import Reference, Result
+from .task_functions import TaskFunction
 
 __all__ = ["FunctionPartial", "OperatorPartial", "Partial"]
 
@@ -75,6 +77,8 @@ class Partial(Linked):
     def _expanded(self, dag: DAG, values: Any, strict: bool) -> Any:
         self.used = True
         constant = {**self._defaults(dag), **self.constant}
+        for name, value in _each_argument(constant, values):
+            self.operator_class._refuse_argument(name, value)
         options = self._options(dag)
         common = {name: value for name, value in options.items() if name in accepted(BaseOperator)}
         made_with = {name: value for name, value in options.items() if name != "dag"}
@@ -183,18 +187,31 @@ class FunctionPartial(Partial):
         raise DagError(f"{self.name}.partial() is to be expanded, not called; write {self.line_to_add}")
 
     def _options(self, dag: DAG) -> dict[str, Any]:
-        kept = set(accepted(self.operator_class)) - {"function", "parameters", "args", "kwargs"}
+        kept = set(accepted(self.operator_class)) - {"function", "parameters", "args", "kwargs", "multiple_outputs"}
         own = {**_chosen(dag.default_args, kept), "doc_md": self.function.function.__doc__, **self.options}
         return {**own, "task_id": dag.free_id(own.get("task_id", self.name))}
 
     def check(self, arguments: Mapping[str, Any]) -> None:
-        check_call(self.name, self.function.parameters, (), arguments, CONTEXT_KEYS)
+        self.function.check((), arguments)
 
     def make(self, options: dict[str, Any], arguments: dict[str, Any]) -> BaseOperator:
         return self.function.made(options, (), arguments)
 
     def outcome(self, task: MappedTask) -> Result:
+        assets = (*task.inlets, *task.outlets)
+        refuse_without_assets(self.name, self.function.function, self.function.parameters, self.constant, assets)
         return task.output
+
+
+def _each_argument(constant: dict[str, Any], values: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what is known of instances' arguments while the DAG is defined, with their names."""
+    yield from constant.items()
+    if isinstance(values, dict):
+        for name, column in values.items():
+            yield from ((name, value) for value in (column if isinstance(column, list) else ()))
+    elif isinstance(values, list):
+        for row in values:
+            yield from (row.items() if isinstance(row, dict) else ())
 
 
 def _listed(what: str, value: Any) -> Any:

@@ -92,6 +92,18 @@ class ResumableJobMixin(metaclass=ABCMeta):
     durable: bool = True
     cancel_on_final_failure: bool = False
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse a class that has BaseOperator first: arguments of the mixin would never reach it."""
+        from .operators import BaseOperator
+
+        super().__init_subclass__(**kwargs)
+        order = cls.__mro__
+        if BaseOperator in order and order.index(BaseOperator) < order.index(ResumableJobMixin):
+            raise DagError(
+                f"{cls.__name__} has ResumableJobMixin after BaseOperator, whose arguments then are lost; "
+                f"write class {cls.__name__}(ResumableJobMixin, BaseOperator)"
+            )
+
     def __init__(self, *, durable: bool = True, cancel_on_final_failure: bool | None = None, **kwargs: Any) -> None:
         """Define the task. Without `durable` nothing is stored and every attempt submits a job of its own.
 

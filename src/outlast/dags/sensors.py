@@ -12,8 +12,9 @@ from ..errors import DagError, StaleAttempt
 from ..values import moment
 from .arguments import duration
 from .context import Context
-from .operators import BaseOperator, FunctionTask, TaskFunction
+from .operators import BaseOperator
 from .outcomes import FailTask, SensorTimeout, SkipTask, TaskRescheduled
+from .task_functions import FunctionTask, TaskFunction
 
 __all__ = ["BaseSensorOperator", "PokeReturnValue", "SensorFunction", "SensorTask"]
 

@@ -179,15 +179,19 @@ def trigger_text(trigger: BaseTrigger) -> tuple[str, str]:
     if not isinstance(trigger, BaseTrigger):
         raise DagError(f"{trigger!r} is no trigger; derive its class from BaseTrigger, and pass an instance")
     path, arguments = _serialized(trigger)
-    module = path.rpartition(".")[0]
-    if "<locals>" in path or not module or module == "__main__":
+    if "<locals>" in path or path.rpartition(".")[0] == "__main__":
         raise DagError(
             f"the trigger {path} could not be found again after a restart; "
             "define its class at the top level of the DAG file, or of a module beside it"
         )
-    found = _find(path)
+    try:
+        found = _find(path)
+    except DagError as error:
+        raise DagError(f"serialize() of {trigger!r} names {path!r}: {error.message}. {_own_path(trigger)}") from None
     if not (isinstance(found, type) and issubclass(found, BaseTrigger)):
-        raise DagError(f"serialize() of {trigger!r} names {path}, which is no trigger class; name its own class")
+        raise DagError(
+            f"serialize() of {trigger!r} names {path}, which is no trigger class but {found!r}. {_own_path(trigger)}"
+        )
     return _stored_path(path), codec.dump(_tagged(arguments, {}, 0), limit=ARGUMENTS_LIMIT).decode()
 
 
@@ -199,6 +203,12 @@ def _serialized(trigger: BaseTrigger) -> tuple[str, dict[str, Any]]:
             raise DagError(
                 f"serialize() of {trigger!r} returned {answer!r}; return the path of its class and a dict of arguments"
             )
+
+
+def _own_path(trigger: BaseTrigger) -> str:
+    """Say what `serialize` should return for a class at the top level of its module."""
+    name = type(trigger).__qualname__.rpartition("<locals>.")[2]
+    return f'In the module of its class return f"{{__name__}}.{name}", with the arguments'
 
 
 def _stored_path(path: str) -> str:
@@ -265,10 +275,8 @@ def _find(path: str) -> Any:
                 return _part(module, ".".join(parts[length:]))
             except AttributeError as error:
                 raise DagError(f"there is no trigger class {path}: {error}") from None
-    raise DagError(
-        f"there is no trigger class {path}: no module {parts[0]!r} can be imported; "
-        "serialize() returns the path of the class, module.Class"
-    )
+    missing = f"no module {parts[0]!r} can be imported" if len(parts) > 1 else "no module stands before its class"
+    raise DagError(f"there is no trigger class {path}: {missing}; it is module.Class")
 
 
 def _module(name: str) -> ModuleType | None:

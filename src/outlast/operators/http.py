@@ -20,6 +20,7 @@ from ..dags.operators import BaseOperator
 from ..dags.resumable import JobNotFound, JobRefused, ResumableJobMixin
 from ..errors import DagError
 from ..values import JsonValue
+from .timed_calls import NotConnected, open_within
 
 __all__ = ["HttpJobError", "HttpJobOperator"]
 
@@ -97,10 +98,12 @@ class HttpJobOperator(ResumableJobMixin, BaseOperator):
     ) -> None:
         """Define the task.
 
-        Without a path in `submit` the token itself is the job's id; without `result` the last reply to `status` is
-        the result. `body` is that of `submit`, JSON or a function of the context. A status that is neither in
-        `succeeded` nor in `failed`, whatever its case, counts as still running. A call that meets a timeout, a
-        broken connection, a 5xx or 429 is tried again for `retry_for`; asking for the status after any error.
+        Without a path in `submit` the token itself is the job's id, whatever the reply says; without one in `find`
+        either, any reply but null and [] means that there is such a job. Without `result` the last reply to `status`
+        is the result. `body` is that of `submit`, JSON or a function of the context. A status that is neither in
+        `succeeded` nor in `failed`, whatever its case, counts as still running. `request_timeout` is for the whole
+        of a call, to the last byte of its reply. A call that meets it, a broken connection, a 5xx or 429 is tried
+        again for `retry_for`; asking for the status after any error.
         Raises DagError for a wrong template.
         """
         super().__init__(**kwargs)
@@ -156,8 +159,9 @@ class HttpJobOperator(ResumableJobMixin, BaseOperator):
 
     def _submitted(self, request: urllib.request.Request, token: str) -> JsonValue:
         reply = self._answer(request)
-        job: JsonValue = _at(reply, self.submit[2], "the reply to submit") if len(self.submit) > 2 else token
-        return job
+        if len(self.submit) == 2:
+            return token
+        return _id(_at(reply, self.submit[2], "the reply to submit"), "submit", reply)
 
     def _may_repeat(self) -> bool:
         return self.can_find_job or self.on_uncertain == "resubmit"
@@ -169,8 +173,10 @@ class HttpJobOperator(ResumableJobMixin, BaseOperator):
             reply = self._once(self.find, context, token=token)
         except JobNotFound:
             return None
-        job: JsonValue = _first_at(reply, self.find[2] if len(self.find) > 2 else "")
-        return job
+        job = _first_at(reply, self.find[2] if len(self.find) > 2 else "")
+        if job is None:
+            return None
+        return token if len(self.submit) == len(self.find) == 2 else _id(job, "find", reply)
 
     def get_job_status(self, external_id: Any, context: Context) -> Any:
         """Return the job's status; JobNotFound where the reply is a 404 or 410."""
@@ -246,38 +252,23 @@ class HttpJobOperator(ResumableJobMixin, BaseOperator):
         return _read(_send(request, self.request_timeout.total_seconds()))
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Takes a redirect for the answer: followed, it would carry headers elsewhere and turn a submission into a GET."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-_open = urllib.request.build_opener(_NoRedirect).open
-
-
 def _send(request: urllib.request.Request, timeout: float) -> bytes:
     what = f"{request.get_method()} {request.full_url}"
     try:
-        with _open(request, timeout=timeout) as reply:
+        with open_within(request, timeout) as reply:
             data: bytes = reply.read(_LIMIT + 1)
     except urllib.error.HTTPError as error:
         with error:
             raise HttpJobError(f"{what} was answered {error.code}: {_text_of(error)}", error.code) from None
     except urllib.error.URLError as error:
-        raise _Unreachable(f"{what} failed: {error.reason}", sent=not _is_unsent(error.reason)) from error
+        raise _Unreachable(f"{what} failed: {error.reason}", sent=not isinstance(error.reason, NotConnected)) from error
+    except TimeoutError as error:
+        raise _Unreachable(f"{what} has not been answered in full within {timeout:g} s", sent=True) from error
     except (OSError, HTTPException) as error:
         raise _Unreachable(f"{what} failed: {error!r}", sent=True) from error
     if len(data) > _LIMIT:
         raise HttpJobError(f"the reply to {what} is larger than {_LIMIT:,} bytes", 200)
     return data
-
-
-def _is_unsent(reason: object) -> bool:
-    """Say whether a request cannot have arrived: no connection was made."""
-    import socket
-
-    return isinstance(reason, ConnectionRefusedError | socket.gaierror)
 
 
 def _text_of(error: urllib.error.HTTPError) -> str:
@@ -352,13 +343,21 @@ def _at(reply: Any, path: str, what: str) -> Any:
 
 
 def _first_at(reply: Any, path: str) -> Any:
-    """Return what stands at a path; None where a list on the way is empty, or the reply is null."""
+    """Return what stands at a path; None where the reply, or what is met on the way or at the end, is null or []."""
     value = reply
     for step in path.split(".") if path else ():
         if value is None or value == []:
             return None
         value = _at(value, step, "the reply to find")
-    return value
+    return None if value == [] else value
+
+
+def _id(value: Any, call: str, reply: Any) -> str | int | float:
+    """Return a job's id, which is a text or a number (0 and "" are ids); HttpJobError for anything else."""
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return value
+    path = f"what the path of {call} leads to" if value is not reply else f"the reply to {call}, which has no path,"
+    raise HttpJobError(f"{path} is no job id, which is a text or a number: {_excerpt(value)}", 200)
 
 
 def _folded(status: Any) -> str:

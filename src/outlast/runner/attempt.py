@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import operator
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .. import codec
-from ..errors import NotFound
+from ..deferral_requests import Deferral, GetDeferral, Resumption
+from ..errors import InvalidValue, NotFound
 from ..requests import Fence
-from ..run_requests import Deferral, GetDeferral, NewEvent, PullResults, PushResult, Results, Resumption, TaskRow
+from ..run_requests import NewEvent, PullResults, PushResult, Results, TaskRow
 from ..state import TaskState
 from ..store import Store
 from ..values import Writer, moment, to_micros
@@ -22,7 +23,7 @@ from .job import Job, Told
 if TYPE_CHECKING:
     from ..dags.operators import BaseOperator
 
-__all__ = ["Attempt", "AttemptResults", "Interrupted"]
+__all__ = ["Attempt", "AttemptResults", "Interrupted", "result_text"]
 
 #: Bytes of JSON a task's result may take.
 RESULT_LIMIT = 1024 * 1024
@@ -56,13 +57,11 @@ class Attempt:
             return Told("rescheduled", retry_at=to_micros(put_off.at))
         except SkipTask as skip:
             print(f"outlast: skipped: {skip}", file=sys.stderr)
-            self._call("on_skipped_callback")
+            self._call("on_skipped_callback", "skipped")
             return Told("skipped", error=str(skip) or None)
         except Interrupted as stop:
             return self._interrupted(stop)
-        except SystemExit as stop:
-            if stop.code in (None, 0):
-                return self._succeeded(None)
+        except SystemExit as stop:  # with 0 as well: who leaves half way has not returned
             return self._failed(stop, f"SystemExit: {stop.code}")
         except FailTask as error:
             return self._failed(error, _in_short(error), retry=False)
@@ -128,8 +127,13 @@ class Attempt:
         arguments = {**msgspec.json.decode(found.deferral.next_kwargs), "event": came.get("event")}
         return found.deferral.next_method, arguments
 
-    def _call(self, name: str) -> None:
-        """Call the operator's callbacks of one kind; one that fails is in the log and changes nothing."""
+    def _call(self, name: str, state: str = "running") -> None:
+        """Call the operator's callbacks of one kind, to whom the task is in a state.
+
+        One that fails is in the log and changes nothing.
+        """
+        if "ti" in self.context:
+            self.context["ti"].state = state
         callbacks = getattr(self.operator, name, None)
         listed: Iterable[Any] = callbacks if isinstance(callbacks, list | tuple) else [callbacks]
         for callback in listed:
@@ -145,11 +149,11 @@ class Attempt:
 
     def _succeeded(self, value: Any) -> Told:
         try:
-            result = codec.dump(value, allow_none=True, limit=RESULT_LIMIT).decode()
+            result = result_text(value, f"the result of task {self.task.scope.task_id}")
             events = self._events()
         except Exception as error:
             return self._failed(error, _in_short(error))
-        self._call("on_success_callback")
+        self._call("on_success_callback", "success")
         return Told("success", result=result, events=events)
 
     def _events(self) -> tuple[NewEvent, ...]:
@@ -180,16 +184,44 @@ class Attempt:
         _print_trace(error)
         again = retry and self.task.failures + 1 <= self.job.retries
         self.context["exception"] = error
-        self._call("on_retry_callback" if again else "on_failure_callback")
+        self._call(*(("on_retry_callback", "up_for_retry") if again else ("on_failure_callback", "failed")))
         return Told("failed", error=text, retry=retry)
 
 
+def result_text(value: Any, what: str) -> str:
+    """Return a value as the JSON that is kept of it, tuples as lists; InvalidValue saying `what` cannot be kept."""
+    try:
+        return codec.dump(_without_tuples(value, {}), allow_none=True, limit=RESULT_LIMIT).decode()
+    except InvalidValue as error:
+        raise type(error)(f"{what}: {error.message}") from None
+
+
+def _without_tuples(value: Any, known: dict[int, Any]) -> Any:
+    """Return a value with lists in the place of tuples; a copy only where there are any. `known` has what was seen."""
+    if not isinstance(value, tuple) and type(value) not in (list, dict):
+        return value
+    if id(value) in known or len(known) > RESULT_LIMIT:  # which is too much in any case
+        return known.get(id(value), value)
+    known[id(value)] = value
+    try:
+        known[id(value)] = _converted(value, known)
+    except RecursionError:
+        pass  # what keeps it says so better
+    return known[id(value)]
+
+
+def _converted(value: Any, known: dict[int, Any]) -> Any:
+    if type(value) is dict:
+        parts = {key: _without_tuples(item, known) for key, item in value.items()}
+        return value if all(parts[key] is item for key, item in value.items()) else parts
+    items = [_without_tuples(item, known) for item in value]
+    return value if type(value) is list and all(map(operator.is_, items, value)) else items
+
+
 def _print_trace(error: BaseException) -> None:
-    """Print a traceback that begins where the user's code does."""
-    own, trace = os.path.dirname(os.path.dirname(__file__)) + os.sep, error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(own):
-        trace = trace.tb_next
-    traceback.print_exception(type(error), error, trace or error.__traceback__)
+    from .traces import trace_of
+
+    sys.stderr.write(trace_of(error))
 
 
 def _in_short(error: BaseException) -> str:
@@ -210,7 +242,7 @@ class AttemptResults:
 
     def push(self, name: str, value: Any) -> None:
         """Keep a value for the tasks downstream; it follows the same rules as a result."""
-        text = codec.dump(value, allow_none=True, limit=RESULT_LIMIT).decode()
+        text = result_text(value, f"what task {self.fence.scope.task_id} pushes under {name!r}")
         self.store.backend.send(PushResult(self.fence, name, text))
 
     def pull(self, task_ids: Sequence[str], name: str, map_indexes: Sequence[int] | None) -> list[tuple[str, int, Any]]:

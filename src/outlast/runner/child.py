@@ -19,6 +19,7 @@ from ..run_requests import TaskRow
 from ..store import Store
 from .attempt import Attempt, Interrupted
 from .job import STOP, Job, Told
+from .traces import Formatter
 
 __all__ = ["live"]
 
@@ -34,7 +35,9 @@ def live(store: Store, job: Job, task: TaskRow, fence: Fence, life: int, report:
     if os.read(life, 1) != b"g":
         os._exit(0)
     _tie_to(life)
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     me = os.getpid()
     message = Attempt(store, job, task, fence).run()
     _flush()

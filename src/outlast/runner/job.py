@@ -7,14 +7,19 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 
-from ..run_requests import Deferral, EventRow, NewEvent, Outcome
+from ..config import ClientSettings, StateStoreSettings
+from ..deferral_requests import Deferral
+from ..event_requests import EventRow
+from ..run_requests import NewEvent, Outcome, TaskRow
 from ..values import TaskScope
 
-__all__ = ["AT_TIMEOUT", "STOP", "Job", "LocalWorker", "Told"]
+__all__ = ["AT_TIMEOUT", "STOP", "Job", "LocalWorker", "Told", "received"]
 
 
 #: What asks a child to stop: SIGINT for a pause, SIGTERM for good.
@@ -40,6 +45,9 @@ class Job(msgspec.Struct, frozen=True):
 
     `after` is the number of the attempt before it. `file` is the DAG file; `params` and `logical_date`
     are the run's. `callbacks` names those of the task that are called for an attempt that ran out of time.
+
+    Behind a server the attempt has `begun` already, and `client` has its token: with `state_store` these are all its
+    settings, since it looks for no others.
     """
 
     url: str
@@ -60,6 +68,9 @@ class Job(msgspec.Struct, frozen=True):
     events: tuple[EventRow, ...] = ()
     cancellable: bool = False
     callbacks: tuple[str, ...] = ()
+    begun: TaskRow | None = None
+    client: ClientSettings | None = None
+    state_store: StateStoreSettings | None = None
 
     def delay(self, failures: int) -> float:
         """Return the seconds to wait after so many failures: the delay, doubled each time if exponential.
@@ -78,31 +89,63 @@ class Job(msgspec.Struct, frozen=True):
         return 0.0 if crashes <= 1 else min(2.0 ** min(crashes - 2, 5), 30.0)
 
 
+def received(place: int, *, with_log: bool) -> tuple[bytes, bytes, int | None]:
+    """Read the line of a job from an open file; return it with what came after it, and the open log that came along."""
+    parts: list[bytes] = []
+    log: int | None = None
+    if with_log:
+        import socket
+
+        with socket.socket(fileno=os.dup(place)) as commands:
+            data, files, *_ = socket.recv_fds(commands, 65536, 1)
+        parts, log = [data], next(iter(files), None)
+    while not parts or b"\n" not in parts[-1]:
+        if parts and not parts[-1]:
+            raise SystemExit(0)
+        parts.append(os.read(place, 65536))
+    line, _, command = b"".join(parts).partition(b"\n")
+    return line, command, log
+
+
 class LocalWorker:
     """A supervisor process on this host, in a session of its own so that Ctrl-C reaches only the runner.
 
-    It lives as long as its standard input is open: closing it asks for a pause, as the runner's death does.
+    It waits for its job, and lives as long as its standard input is open: the end of that, as by the runner's death,
+    is a pause too. `environ` and `options` (of `subprocess`) are of one that is another user's.
     """
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
+    def __init__(self, environ: Mapping[str, str] | None = None, options: Mapping[str, Any] | None = None) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "outlast.runner.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=self._errors,
-            start_new_session=True,
-            bufsize=0,
-        )
-        self._write(msgspec.json.encode(job) + b"\n")
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115
+        import socket  # costs what reads this module, but starts no worker, 3 ms
+
+        self._commands, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "outlast.runner.worker", *(["log"] if options else [])],
+                stdin=theirs.fileno(),
+                stdout=self._said,
+                stderr=self._errors,
+                start_new_session=True,
+                env=environ,
+                **(options or {}),
+            )
+
+    def give(self, job: Job, log: int | None = None) -> None:
+        """Hand it what it has to do, and the open log where it could not open that itself."""
+        line = msgspec.json.encode(job) + b"\n"
+        if log is not None:
+            import socket
+
+            with suppress(OSError):
+                sent = socket.send_fds(self._commands, [line], [log])
+                self._write(line[sent:])
+            return
+        self._write(line)
 
     def _write(self, data: bytes) -> None:
-        with suppress(BrokenPipeError, ValueError):
-            assert self.process.stdin is not None
-            view = memoryview(data)
-            while view:
-                view = view[self.process.stdin.write(view) or 0 :]
+        with suppress(OSError):
+            self._commands.sendall(data)
 
     @property
     def ended(self) -> bool:
@@ -111,9 +154,8 @@ class LocalWorker:
 
     def pause(self) -> None:
         """Ask it to stop its child and give the attempt back."""
-        with suppress(OSError, ValueError):
-            assert self.process.stdin is not None
-            self.process.stdin.close()
+        self._write(b"pause\n")
+        self._commands.close()
 
     def stop(self) -> None:
         """Ask it to stop its child; the attempt is somebody else's already."""
@@ -130,7 +172,13 @@ class LocalWorker:
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace").strip()
 
+    def said(self) -> list[str]:
+        """Return what it wrote to standard output: lines a person should be told."""
+        self._said.seek(0)
+        return self._said.read().decode(errors="replace").splitlines()
+
     def close(self) -> None:
-        """Release its pipe and file; the process must have ended."""
+        """Release its pipe and files; the process must have ended."""
         self.pause()
         self._errors.close()
+        self._said.close()

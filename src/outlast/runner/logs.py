@@ -10,7 +10,7 @@ from ..config import Config, resolve_url
 from ..errors import ConfigError
 from ..values import TaskScope
 
-__all__ = ["check_logs", "log_folder", "log_path", "remove_run_logs", "run_folder"]
+__all__ = ["check_logs", "log_folder", "log_path", "remove_run_logs", "run_folder", "trigger_log", "watcher_log"]
 
 
 def log_folder(config: Config, url: str) -> str:
@@ -46,6 +46,16 @@ def log_path(folder: str, scope: TaskScope, attempt: int) -> str:
         *_place(scope),
         f"attempt-{attempt}.log",
     )
+
+
+def trigger_log(folder: str, scope: TaskScope) -> str:
+    """Return the file for what the triggers of a task instance log: beside the logs of its attempts."""
+    return os.path.join(os.path.dirname(log_path(folder, scope, 1)), "trigger.log")
+
+
+def watcher_log(folder: str, name: str) -> str:
+    """Return the file for what a watcher of assets logs."""
+    return os.path.join(folder, "watchers", f"{name}.log")
 
 
 def _place(scope: TaskScope) -> list[str]:

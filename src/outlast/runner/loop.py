@@ -6,7 +6,6 @@ Every change is in the store before it is acted on; a runner itself keeps only w
 from __future__ import annotations
 
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,21 +14,19 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from ..dags.job_cancelling import is_cancellable
+from ..dags.job_cancelling import may_have_job
+from ..deferral_requests import Fire
 from ..errors import DagError, NotFound, OutlastError, StaleAttempt
+from ..event_requests import EventRow
 from ..requests import Fence
 from ..run_requests import (
     ENDED,
-    Attempts,
-    EventRow,
     Expanded,
     ExpandTask,
-    Fire,
     GetRun,
     Held,
     HoldRun,
     Item,
-    ListAttempts,
     ProcessRef,
     ReleaseRun,
     Report,
@@ -41,10 +38,12 @@ from ..run_requests import (
 from ..store import Store
 from ..values import TaskScope
 from . import processes
-from .aftermath import Aftermath, job_of, launch
+from .aftermath import job_of
+from .afterwards import Afterwards
 from .attempt import pull_results
 from .job import AT_TIMEOUT, Job, LocalWorker
 from .planner import Node, graph_of, next_actions
+from .starting import Starter
 
 if TYPE_CHECKING:
     from ..dags.graph import DAG
@@ -59,8 +58,6 @@ Observer: TypeAlias = Callable[[RunDetail], None]
 NOTICE = 1.0
 #: Times a supervisor may fail to claim an attempt before the run is paused.
 LAUNCHES = 3
-#: Seconds the end of a run waits for what is done after its attempts.
-AFTERMATH_FOR = 30.0
 
 
 class _Active(msgspec.Struct):
@@ -87,12 +84,12 @@ class Runner:
         self.events = events
         self.settings = store.config.runner
         self.graph: dict[str, Node] = graph_of(dag)
-        self.me = processes.me()
+        self.me, self.starter = processes.me(), Starter(store)
         self.active: dict[TaskScope, _Active] = {}
         self.past: list[LocalWorker] = []
         self.orphans: list[ProcessRef | None] = []
-        self.seen_to: set[tuple[TaskScope, int]] | None = None
-        self.aftermaths: list[subprocess.Popen[bytes]] = []
+        self.afterwards = Afterwards(store, dag, run, say, events)
+        self.are_killed = False
         self.failed_launches: dict[TaskScope, int] = {}
         self.problem: str | None = None
         self.grace_until = 0
@@ -112,7 +109,7 @@ class Runner:
             return "cancelled"
         if detail.run.state == "cancelled":
             return "cancelled"
-        self._see_to(detail)
+        self.afterwards.look(row for row in detail.tasks if row.scope not in self.active)
         now = self.store.clock()
         seen = [self._as_started(task, now) for task in detail.tasks]
         most = min(slots, self.dag.max_active_tasks or slots)
@@ -122,7 +119,7 @@ class Runner:
         for task, state in plan.resolve:
             self._send(Resolve(task.scope, state))
         for task in plan.expired:
-            self._send(Fire(task.scope_id, task.attempt, '{"timeout": true}'))
+            self._send(Fire(task.scope_id, task.attempt, '{"timeout": true}', dag_id=task.scope.dag_id))
         for task in plan.expand:
             self._expand(task)
         for task in plan.start:
@@ -132,7 +129,7 @@ class Runner:
         self.has_deferred = any(task.state == "deferred" for task in detail.tasks)
         if self.problem:
             return "paused"
-        return plan.ended if not self.active and not self.changed else None
+        return None if self.active or self.changed or self.afterwards.is_busy else plan.ended
 
     def _look(self) -> RunDetail:
         detail: RunDetail = self._send(GetRun(self.row.dag_id, self.row.run_id))
@@ -149,7 +146,8 @@ class Runner:
         """Return a task instance as running from the moment its worker was started, until that has exited."""
         if task.state == "running":
             return msgspec.structs.replace(task, lease_until=max(task.lease_until, self.grace_until))
-        if task.scope not in self.active:
+        held = task.state == "up_for_retry" and self.afterwards.is_due(task)  # its job is cancelled first
+        if task.scope not in self.active and not held:
             return task
         return msgspec.structs.replace(task, state="running", lease_until=now + 60_000_000)
 
@@ -187,37 +185,12 @@ class Runner:
             max_retry_delay=_seconds(operator.max_retry_delay),
             timeout=_seconds(operator.execution_timeout),
             clear_state=self.store.config.state_store.clear_on_success if clear is None else clear,
-            cancellable=is_cancellable(operator),
+            cancellable=may_have_job(operator),
             callbacks=tuple(name for name in AT_TIMEOUT if getattr(operator, name)),
         )
-        self.active[task.scope] = _Active(LocalWorker(job), task.attempt)
-
-    def _see_to(self, detail: RunDetail) -> None:
-        """Have done what an attempt that is over for good could not do itself: cancel its job, call its callbacks."""
-        over = {
-            (row.scope, row.attempt): row
-            for row in detail.tasks
-            if row.state in ("failed", "cancelled") and row.attempt and row.scope not in self.active
-        }
-        if self.seen_to is None:  # what had failed before is not ours to see to
-            self.seen_to = {key for key, row in over.items() if row.state == "failed"}
-        for key in over.keys() - self.seen_to:
-            self.seen_to.add(key)
-            self._launch_aftermath(over[key])
-
-    def _launch_aftermath(self, row: TaskRow) -> None:
-        operator, final = self.dag.tasks[row.scope.task_id], row.state == "failed"
-        died = final and self._has_died(row)
-        callback = "on_failure_callback" if died and operator.on_failure_callback else None
-        if callback is None and not is_cancellable(operator):
-            return
-        job, why = job_of(self.store, self.row, row, self.events), row.error or row.state
-        self.aftermaths.append(launch(Aftermath(job, row.attempt, why, cancel=True, final=final, callback=callback)))
-
-    def _has_died(self, row: TaskRow) -> bool:
-        """Say whether the last attempt ended without its own code having a say."""
-        found: Attempts = self._send(ListAttempts(row.scope))
-        return bool(found.attempts) and found.attempts[-1].state == "crashed"
+        worker = self.starter.begin(job, operator)
+        if worker is not None:
+            self.active[task.scope] = _Active(worker, task.attempt)
 
     # --- workers -----------------------------------------------------------------------------------------------
 
@@ -250,11 +223,17 @@ class Runner:
         worker = active.worker
         claimed = task is not None and task.supervisor is not None and task.supervisor.pid == worker.process.pid
         if task is not None and task.state == "running" and claimed:
-            processes.kill_groups([task.child])
+            self.starter.kill_groups([task.child])
             self._report_crash(task, _why_ended(worker))
         elif task is not None and task.attempt == active.after and worker.process.returncode not in (0, 3):
             self._count_failed_launch(scope, worker)
+        self._tell(worker)
         worker.close()
+
+    def _tell(self, worker: LocalWorker) -> None:
+        """Tell what a worker has said for a person to know."""
+        for line in worker.said():
+            self.say(line)
 
     def _count_failed_launch(self, scope: TaskScope, worker: LocalWorker) -> None:
         self.failed_launches[scope] = self.failed_launches.get(scope, 0) + 1
@@ -270,7 +249,7 @@ class Runner:
         if active is not None:
             self.past.append(active.worker)
         if task.child is not None and not processes.is_stopped(task.child):
-            processes.kill_groups([task.child])
+            self.starter.kill_groups([task.child])
         self.orphans += [task.child, task.supervisor]
         self._report_crash(task, f"no sign of life within its lease of {self.settings.lease_seconds:g} s")
 
@@ -327,43 +306,55 @@ class Runner:
             self._renew()
         return all(active.worker.ended for active in self.active.values())
 
-    def end(self, end: RunEnd) -> RunEnd:
-        """Leave no process behind and let the run go; return how it has ended in the store."""
+    def settles(self, end: RunEnd) -> bool:
+        """Kill what is left of the workers, and say whether the run may be let go: its jobs are cancelled first."""
         self._kill_rest()
-        self.active.clear()
         try:
-            if end == "cancelled":
-                self._see_to(self._send(GetRun(self.row.dag_id, self.row.run_id)))
+            return end != "cancelled" or not self._see_to_cancelled()
+        except NotFound:
+            return True
+
+    def _see_to_cancelled(self) -> bool:
+        """Have done what is due after the attempts of a cancelled run, and say whether that is under way."""
+        detail: RunDetail = self._send(GetRun(self.row.dag_id, self.row.run_id))
+        if detail.run.state == "cancelled":
+            self.afterwards.look(detail.tasks)
+        return self.afterwards.is_busy and detail.run.state == "cancelled"
+
+    def end(self, end: RunEnd) -> RunEnd:
+        """Leave no process of an attempt behind and let the run go; return how it has ended in the store."""
+        self._kill_rest()
+        try:
+            self._see_to_cancelled()
             released: RunRow = self._send(ReleaseRun(self.row.dag_id, self.row.run_id, self.me, end))
             self.observer(self._send(GetRun(self.row.dag_id, self.row.run_id)))
         except NotFound:
             return end
-        self._wait_for_aftermaths()
+        finally:
+            self.afterwards.leave()
         if released.state == "cancelled":
             return "cancelled"
         return "paused" if released.state == "paused" else end
 
-    def _wait_for_aftermaths(self) -> None:
-        """Give what is done after attempts some time; it ends by itself, also when nobody waits any more."""
-        deadline = time.monotonic() + AFTERMATH_FOR
-        for process in self.aftermaths:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, deadline - time.monotonic()))
-
     def _kill_rest(self) -> None:
         """Kill what is left, stopped workers of lost attempts included, and give open attempts back."""
+        if self.are_killed:
+            return
+        self.are_killed = True
         workers = [active.worker for active in self.active.values()] + self.past
         ours = {worker.process.pid for worker in workers}
         for worker in workers:
             if not worker.ended:
                 worker.kill()
+            self._tell(worker)
             worker.close()
-        processes.kill_groups(self.orphans)
+        self.active.clear()
+        self.starter.kill_groups(self.orphans)
         with suppress(OutlastError):
             detail: RunDetail = self._send(GetRun(self.row.dag_id, self.row.run_id))
             for task in detail.tasks:
                 if task.state == "running" and task.supervisor and task.supervisor.pid in ours:
-                    processes.kill_groups([task.child])
+                    self.starter.kill_groups([task.child])
                     with suppress(StaleAttempt):
                         self._send(Report(Fence(task.scope, task.attempt, task.scope_id), "paused"))
 

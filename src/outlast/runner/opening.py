@@ -11,6 +11,7 @@ import msgspec
 
 from .. import codec
 from ..backends import path_of
+from ..dags import template_texts
 from ..errors import ConfigError, Conflict, DagError, NotFound, StaleAttempt
 from ..requests import Fence
 from ..run_requests import (
@@ -30,6 +31,7 @@ from ..run_requests import (
 from ..store import Store
 from ..values import check_id, moment, to_micros
 from . import processes
+from .starting import Starter
 
 if TYPE_CHECKING:
     from ..dags.graph import DAG
@@ -63,6 +65,8 @@ class Opening:
     ) -> None:
         self.store, self.loaded, self.dag, self.say, self.wait = store, loaded, dag, say, wait
         self.me, self.lease = processes.me(), store.config.runner.lease_seconds
+        for line in template_texts.notes(dag):
+            say(line)
 
     def start(
         self,
@@ -179,7 +183,8 @@ class Opening:
     def _give_back(self, run: RunRow) -> None:
         """End what the runner before has left running on this host, and give its attempts back uncounted."""
         detail: RunDetail = self.store.backend.send(GetRun(run.dag_id, run.run_id))
-        processes.kill_groups([process for task in detail.tasks for process in (task.supervisor, task.child)])
+        found = [process for task in detail.tasks for process in (task.supervisor, task.child)]
+        Starter(self.store).kill_groups(found)
         left = [
             task
             for task in detail.tasks

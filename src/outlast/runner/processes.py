@@ -13,7 +13,17 @@ from functools import cache
 
 from ..run_requests import ProcessRef
 
-__all__ = ["identify", "is_alive", "is_here", "is_stopped", "kill_group", "kill_groups", "me"]
+__all__ = [
+    "has_group",
+    "identify",
+    "is_alive",
+    "is_here",
+    "is_stopped",
+    "kill_group",
+    "kill_groups",
+    "me",
+    "wait_for",
+]
 
 
 @cache
@@ -72,12 +82,17 @@ def kill_group(process: ProcessRef | None, how: signal.Signals = signal.SIGKILL)
 
     Returns whether there was such a group.
     """
-    if process is None or not (is_alive(process) or _has_led(process)):
+    if process is None or not has_group(process):
         return False
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, how)
         return True
     return False
+
+
+def has_group(process: ProcessRef) -> bool:
+    """Say whether a process leads or led the group of its number, unless that has been given to another one."""
+    return is_alive(process) or _has_led(process)
 
 
 def _has_led(process: ProcessRef) -> bool:
@@ -88,7 +103,11 @@ def _has_led(process: ProcessRef) -> bool:
 
 def kill_groups(processes: Iterable[ProcessRef | None], seconds: float = 5.0) -> None:
     """Kill process groups and wait until their leaders are gone, at most `seconds`."""
-    killed = [process for process in processes if process is not None and kill_group(process)]
-    deadline = time.monotonic() + seconds
-    while any(is_alive(process) for process in killed) and time.monotonic() < deadline:
+    wait_for([process for process in processes if process is not None and kill_group(process)], seconds)
+
+
+def wait_for(killed: Iterable[ProcessRef], seconds: float = 5.0) -> None:
+    """Wait until processes are gone, at most `seconds`."""
+    left, deadline = list(killed), time.monotonic() + seconds
+    while any(is_alive(process) for process in left) and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..errors import BackendError, Conflict
+from ..errors import BackendError, Conflict, NotFound
+from ..event_requests import ConsumedUntil, EventRow, Events, ListEvents
 from ..requests import Sweep
-from ..run_requests import ConsumedUntil, EventRow, Events, ListEvents, ListRuns, Pruned, PruneRuns, RunPage, RunRow
+from ..run_requests import ENDED, GetRun, ListRuns, Pruned, PruneRuns, RunDetail, RunPage, RunRow
 from ..store import Store
 from . import processes
+from .afterwards import MOST, Afterwards
 from .logs import check_logs, log_folder, remove_run_logs
 from .loop import Observer, RunEnd, Runner
 from .opening import Opening, unfinished
-from .triggerer import LocalTriggerer
+from .patience import Patient
+from .trigger_host import TriggerHost
 from .watching import Watcher, watchers_of
 
 if TYPE_CHECKING:
@@ -30,10 +33,13 @@ __all__ = ["Ended", "Session"]
 
 #: Seconds between looks at the store when nothing has happened.
 LOOK_EVERY = 0.5
+#: Runs of a DAG that have ended and whose jobs are still due to be cancelled: so many are seen to at each start.
+LOOK_BACK = 20
 #: Seconds workers have to stop their children and give their attempts back.
 STOP_FOR = 12.0
 
 _DAY = 24 * 3600 * 1_000_000
+_OVER = tuple(sorted(ENDED))
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -66,7 +72,8 @@ class Session:
         self.consumers: dict[str, Opening] = {}
         self.closing: list[tuple[Runner, RunEnd, float]] = []
         self.ended: list[Ended] = []
-        self.triggerer: LocalTriggerer | None = None
+        self.triggers = TriggerHost(store, say)
+        self.left: list[Afterwards] = []
         self.watchers: list[Watcher] = []
         self.watching: set[str] = set()
         self.seen_event = -1
@@ -74,6 +81,9 @@ class Session:
         self.hurry = False
         self.wake_by = store.clock()
         self.tidy_at = 0.0
+        self.lost: BackendError | None = None
+        if isinstance(store.backend, Patient):
+            store.backend.heed(say, lambda: self.stopping is not None, self._allow_for_sleep)
 
     def add(self, opening: Opening, run: RunRow) -> None:
         """Take on a run that is held."""
@@ -98,10 +108,13 @@ class Session:
         """Run until every run has ended, or somebody asks for a pause."""
         with _signals(self) as wake:
             try:
+                self._look_back()
                 while not self.stopping and (self._step() or self.keep):
                     self._wait(wake)
             finally:
                 self._stop_all(wake)
+        if self.lost is not None:
+            raise self.lost
         return self.ended
 
     # --- one step ----------------------------------------------------------------------------------------------
@@ -117,9 +130,10 @@ class Session:
         if self.keep:
             self._take_up()
         self._close()
+        self._see_to_left()
         self._watch_triggers()
         self._tidy()
-        return bool(self.runners or self.closing or self._is_watching())
+        return bool(self.runners or self.closing or self.left or self._is_watching())
 
     def _is_watching(self) -> bool:
         """Say whether a DAG has yet to be started for what a watcher sees."""
@@ -136,9 +150,19 @@ class Session:
         """Let the runs go whose workers have stopped, or have had their time to."""
         for closing in list(self.closing):
             runner, end, deadline = closing
-            if runner.is_idle or self.hurry or time.monotonic() > deadline:
+            is_over = runner.is_idle or self.hurry or time.monotonic() > deadline
+            if is_over and (self.stopping or runner.settles(end)):
                 self.closing.remove(closing)
-                self.ended.append(Ended(runner.row, runner.end(end), runner.problem))
+                self._let_go(runner, end)
+
+    def _let_go(self, runner: Runner, end: RunEnd) -> None:
+        """Let a run go; while everything stops, a store that cannot be reached holds up none of the others."""
+        try:
+            self.ended.append(Ended(runner.row, runner.end(end), runner.problem))
+        except BackendError as error:
+            if not self.stopping:
+                raise
+            self.lost = error
 
     def _wait(self, wake: int) -> None:
         """Sleep until a worker exits, a signal comes, something is due, or it is time for a look."""
@@ -149,8 +173,12 @@ class Session:
         self.wake_by = self.store.clock() + int(seconds * 1_000_000)
         _drain(wake, seconds)
         if self.store.clock() - self.wake_by > self.settings.lease_seconds * 1_000_000 // 3:
-            for runner in self.runners:
-                runner.allow_for_sleep()
+            self._allow_for_sleep()
+
+    def _allow_for_sleep(self) -> None:
+        """Give every worker another lease: this process was late, or the server away."""
+        for runner in self.runners:
+            runner.allow_for_sleep()
 
     # --- runs that begin later ---------------------------------------------------------------------------------
 
@@ -181,6 +209,9 @@ class Session:
             if not page.rows:
                 break
             after = page.rows[-1].id
+        past = rows[0].id - 1 if rows else after
+        if past > consumed.newest:  # so that what no DAG waits for can be pruned, and is not read again
+            self._send(ConsumedUntil(dag.dag_id, past))
         updated = [(event.name, event.uri) for event in rows]
         return rows if condition is not None and condition.satisfied(updated) else []
 
@@ -201,19 +232,52 @@ class Session:
                     with suppress(Conflict):
                         self.add(opening, opening.resume(run.run_id, {}))
 
+    # --- what runners before have left ---------------------------------------------------------------------------
+
+    def _look_back(self) -> None:
+        """Find runs that have ended with something due after their attempts, and with nobody to see to it.
+
+        What has been tried often enough is no longer due, so that those further back have their turn.
+        """
+        for opening in self.openings.values():
+            found, before = list[Afterwards](), None
+            while len(found) < LOOK_BACK:
+                page: RunPage = self._send(ListRuns(opening.dag.dag_id, _OVER, before, limit=LOOK_BACK, due=MOST))
+                found += filter(None, (self._left_of(opening.dag, run) for run, _ in page.runs))
+                if (before := page.before) is None:
+                    break
+            self.left += found[:LOOK_BACK]
+
+    def _left_of(self, dag: DAG, run: RunRow) -> Afterwards | None:
+        """Return what is to be done for a run; None if somebody has it, or the DAG has no such tasks any more."""
+        if run.holder is not None and not _is_left(run):
+            return None
+        each = Afterwards(self.store, dag, run, self.say, self._events_of(run), tries=1)
+        try:
+            detail: RunDetail = self._send(GetRun(run.dag_id, run.run_id))
+        except NotFound:
+            return None
+        return each if any(each.is_due(row) for row in detail.tasks if row.scope.task_id in dag.tasks) else None
+
+    def _see_to_left(self) -> None:
+        for each in list(self.left):
+            try:
+                detail: RunDetail = self._send(GetRun(each.run.dag_id, each.run.run_id))
+            except NotFound:
+                self.left.remove(each)
+                continue
+            each.look(row for row in detail.tasks if row.scope.task_id in each.dag.tasks)
+            if not each.is_busy:
+                self.left.remove(each)
+
     # --- triggers, and tidying up --------------------------------------------------------------------------------
 
     def _watch_triggers(self) -> None:
-        """Have a triggerer run while anything is deferred; start it again if it has died."""
+        """Have a triggerer run while anything is deferred or watched."""
         waiting = [runner for runner in self.runners if runner.has_deferred]
-        if self.triggerer is not None and self.triggerer.ended and self.triggerer.may_begin_again:
-            self.triggerer.close()
-            self.triggerer = None
-        if (waiting or self.watchers) and self.triggerer is None:
-            self.triggerer = LocalTriggerer(self.store.url, log_folder(self.store.config, self.store.url))
+        files = {runner.row.id: runner.row.file for runner in self.runners}
         news = any(runner.has_news for runner in waiting)
-        if self.triggerer is not None:
-            self.triggerer.look({runner.row.id: runner.row.file for runner in self.runners}, self.watchers, now=news)
+        self.triggers.look(files, self.watchers, wanted=bool(waiting), news=news)
 
     def _tidy(self) -> None:
         """Sweep and prune one batch now and then, while there is nothing better to do."""
@@ -241,13 +305,15 @@ class Session:
 
     def _stop_all(self, wake: int) -> None:
         """Have every worker give its attempt back, and leave no process behind."""
+        self.stopping = self.stopping or "the end"
         for runner in list(self.runners):
             self._end(runner, "paused")
         while self.closing:
             _drain(wake, 0.1)
             self._close()
-        if self.triggerer is not None:
-            self.triggerer.close()
+        for each in self.left:
+            each.leave()
+        self.triggers.close()
 
 
 def _is_left(run: RunRow) -> bool:

@@ -12,14 +12,18 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, TextIO
+from weakref import WeakKeyDictionary
 
-from ..values import TaskScope
-from .logs import log_path
+from .board import NOBODY, Board, Key, Shown
+from .traces import Formatter
 
-__all__ = ["Watchdog", "divert_output", "trigger_log", "use_log", "write_log"]
+__all__ = ["Threads", "Watchdog", "divert_output", "run_as", "use_log", "write_log"]
 
 #: Seconds between signs of life of the event loop …
 BEAT = 0.25
@@ -27,16 +31,54 @@ BEAT = 0.25
 LATE = 0.5
 
 _log: ContextVar[str | None] = ContextVar("outlast_trigger_log", default=None)
-
-
-def trigger_log(folder: str, scope: TaskScope) -> str:
-    """Return the file for what the triggers of a task instance log: beside the logs of its attempts."""
-    return os.path.join(os.path.dirname(log_path(folder, scope, 1)), "trigger.log")
+_key: ContextVar[Key | None] = ContextVar("outlast_trigger_key", default=None)
+#: Whose the asyncio tasks are that triggers have started.
+_children: WeakKeyDictionary[asyncio.Task[Any], Key] = WeakKeyDictionary()
 
 
 def use_log(path: str) -> None:
     """Have what is logged and printed from here on, in this context, go to a file."""
     _log.set(path)
+
+
+def run_as(key: Key) -> None:
+    """Have asyncio tasks that are started from here on, in this context, count as a trigger's."""
+    _key.set(key)
+
+
+def _make_task(board: Board, loop: asyncio.AbstractEventLoop, work: Any, **how: Any) -> asyncio.Task[Any]:
+    key = _key.get()
+    shown = work if key is None or isinstance(work, Shown) else Shown(work, board, key)
+    task: asyncio.Task[Any] = asyncio.Task(shown, loop=loop, **how)
+    if key is not None:
+        _children[task] = key
+    return task
+
+
+class Threads(ThreadPoolExecutor):
+    """Threads that show on a board whose code they run."""
+
+    def __init__(self, board: Board, count: int) -> None:
+        super().__init__(count, "outlast")
+        self._board, self._working, self._lock = board, list[Key](), threading.Lock()
+
+    def submit(self, work: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        key = _key.get()
+        if key is None:
+            return super().submit(work, *args, **kwargs)
+        return super().submit(self._shown, key, work, *args, **kwargs)
+
+    def _shown(self, key: Key, work: Any, /, *args: Any, **kwargs: Any) -> Any:
+        self._note(self._working.append, key)
+        try:
+            return work(*args, **kwargs)
+        finally:
+            self._note(self._working.remove, key)
+
+    def _note(self, change: Callable[[Key], None], key: Key) -> None:
+        with self._lock:
+            change(key)
+            self._board.thread_key = self._working[-1] if self._working else NOBODY
 
 
 def write_log(path: str | None, text: str) -> None:
@@ -54,7 +96,7 @@ def write_log(path: str | None, text: str) -> None:
 def divert_output() -> None:
     """Send logging, standard output and standard error to the file of the context they are used in."""
     handler = _Handler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.root.addHandler(handler)
     logging.root.setLevel(logging.INFO)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
@@ -92,16 +134,17 @@ class _Stream:
 class Watchdog(threading.Thread):
     """Notices that the event loop stands still, and says in the log of the trigger that holds it where that is."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, logs: dict[asyncio.Task[Any], str]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, logs: dict[asyncio.Task[Any], str], board: Board) -> None:
         super().__init__(name="outlast-watchdog", daemon=True)
-        self.loop, self.logs = loop, logs
+        self.loop, self.logs, self.board = loop, logs, board
+        loop.set_task_factory(partial(_make_task, board))
         self.thread_id = threading.get_ident()
         self.beat_at = time.monotonic()
         self.paths: list[str | None] = []
         self._beat()
 
     def _beat(self) -> None:
-        self.beat_at = time.monotonic()
+        self.beat_at = self.board.beat_at = time.monotonic()
         self.loop.call_later(BEAT, self._beat)
 
     def run(self) -> None:
@@ -118,6 +161,8 @@ class Watchdog(threading.Thread):
         if late >= LATE and not self.paths:
             task, place = self._current()
             path = None if task is None else self.logs.get(task)
+            if task is not None and (key := _children.get(task)) is not None:
+                self.board.key = key
             who = "this trigger" if path else "something" if task is None else "a task that a trigger has started"
             self.since, self.paths = self.beat_at, [path, None] if path else [None]
             self._say(f"{who} holds up the event loop that all triggers share, at {place}; await, or use a thread")

@@ -8,19 +8,22 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any, BinaryIO
 
 import msgspec
 
 from ..dags.triggers import BaseTrigger, made_arguments, trigger_class
+from ..deferral_requests import DeferredRow, DeferredRows, Fire, ListDeferred
 from ..errors import BackendError
-from ..run_requests import DeferredRow, DeferredRows, Fire, ListDeferred
 from ..store import Store, connect
-from .trigger_logs import Watchdog, divert_output, trigger_log, use_log, write_log
+from .board import Board, Key, Shown
+from .logs import trigger_log, watcher_log
+from .trigger_logs import Threads, Watchdog, divert_output, run_as, use_log, write_log
 from .trigger_run import run_for_good, run_once
 from .triggerer import Orders, TriggererJob
+from .watcher_lease import WatcherLease
 from .watching import Watcher, start
 
 __all__ = ["TriggerLoop", "run_triggers"]
@@ -34,7 +37,10 @@ AT_ONCE = 4
 #: Threads for the store, and for what triggers do in threads.
 THREADS = 32
 
-Key = tuple[int, int]
+#: Seconds after which those triggers begin that have held up the others before.
+SUSPECT_AFTER = 2.0
+
+Place = tuple[int, int]
 
 
 def run_triggers(job: TriggererJob, commands: BinaryIO) -> int:
@@ -47,10 +53,11 @@ def run_triggers(job: TriggererJob, commands: BinaryIO) -> int:
 
 async def _live(store: Store, job: TriggererJob, commands: BinaryIO) -> None:
     loop = asyncio.get_running_loop()
-    loop.set_default_executor(ThreadPoolExecutor(THREADS, "outlast"))
-    triggers = TriggerLoop(store, job.logs)
+    board = Board(job.board)
+    loop.set_default_executor(Threads(board, THREADS))
+    triggers = TriggerLoop(store, job.logs, board)
     threading.Thread(target=_obey, args=(commands, loop, triggers), name="outlast-commands", daemon=True).start()
-    Watchdog(loop, triggers.logs_of).start()
+    Watchdog(loop, triggers.logs_of, board).start()
     await triggers.watch_store()
     await triggers.end()
     _exit()
@@ -83,17 +90,18 @@ class _Live(msgspec.Struct):
 class TriggerLoop:
     """Runs one trigger for each deferred task instance of some runs."""
 
-    def __init__(self, store: Store, logs: str) -> None:
-        self.store, self.logs = store, logs
+    def __init__(self, store: Store, logs: str, board: Board) -> None:
+        self.store, self.logs, self.board = store, logs, board
         self.orders = Orders()
+        self.lease = WatcherLease(store)
         self.watchers: dict[Watcher, asyncio.Task[None]] = {}
-        self.live: dict[Key, _Live] = {}
+        self.live: dict[Place, _Live] = {}
         self.leaving: set[asyncio.Task[None]] = set()
         self.logs_of: dict[asyncio.Task[Any], str] = {}
         self.classes: dict[tuple[str, str, int], asyncio.Task[type[BaseTrigger]]] = {}
         self.stopping = False
         self.looks = 0
-        self.fired: dict[Key, int] = {}
+        self.fired: dict[Place, int] = {}
         self.trouble = ""
         self._wake = asyncio.Event()
         self._turns = asyncio.Semaphore(AT_ONCE)
@@ -104,7 +112,6 @@ class TriggerLoop:
         """Look now; from now on as ordered."""
         if orders is not None:
             self.orders = orders
-            self._obey_watchers(orders.watchers)
         self._wake.set()
 
     async def watch_store(self) -> None:
@@ -128,14 +135,16 @@ class TriggerLoop:
 
     async def _look(self) -> None:
         self.looks += 1
-        orders, found = self.orders, dict[Key, tuple[DeferredRow, str]]()
+        orders, found = self.orders, dict[Place, tuple[DeferredRow, str]]()
         for run, file in orders.runs.items():
             reply: DeferredRows = await self.store.backend.asend(ListDeferred((run,)))
             found.update({(row.scope_id, row.attempt): (row, file) for row in reply.rows})
+        held = await self.lease.hold(orders.watchers)
         if self.orders is orders:
             self._obey(found)
+            self._obey_watchers(held)
 
-    def _obey(self, found: dict[Key, tuple[DeferredRow, str]]) -> None:
+    def _obey(self, found: dict[Place, tuple[DeferredRow, str]]) -> None:
         """Start what is new among the deferred, and end what waits no more.
 
         What fired while the store was being asked may be in its answer all the same, and is left alone.
@@ -151,18 +160,22 @@ class TriggerLoop:
                 self._start(key, row, file)
         self.fired = {key: look for key, look in self.fired.items() if look >= self.looks}
 
-    def _start(self, key: Key, row: DeferredRow, file: str) -> None:
-        log = trigger_log(self.logs, row.scope)
-        task = self._spawn(run_once(partial(self._make, row, file), partial(self._fire, key, row)), str(row.scope), log)
+    def _start(self, key: Place, row: DeferredRow, file: str) -> None:
+        log, whose = trigger_log(self.logs, row.scope), (row.scope_id, row.attempt, row.number)
+        work = run_once(partial(self._make, row, file), partial(self._fire, key, row))
+        task = self._spawn(work, str(row.scope), log, whose)
         self.live[key] = _Live(row, task)
         task.add_done_callback(lambda task: self._forget(key, task))
 
-    def _spawn(self, work: Any, name: str, log: str) -> asyncio.Task[None]:
+    def _spawn(self, work: Any, name: str, log: str, key: Key) -> asyncio.Task[None]:
         async def logged() -> None:
             use_log(log)
+            run_as(key)
+            if key in self.orders.suspects:
+                await asyncio.sleep(SUSPECT_AFTER)
             await work
 
-        task = asyncio.create_task(logged(), name=name)
+        task: asyncio.Task[None] = asyncio.create_task(Shown(logged(), self.board, key), name=name)
         self.logs_of[task] = log
         self.leaving.add(task)
         task.add_done_callback(self._over)
@@ -174,10 +187,10 @@ class TriggerLoop:
         if not task.cancelled() and (error := task.exception()) is not None:
             write_log(log, f"outlast: {error!r}\n")
 
-    def _stop(self, key: Key) -> None:
+    def _stop(self, key: Place) -> None:
         self.live.pop(key).task.cancel()
 
-    def _forget(self, key: Key, task: asyncio.Task[None]) -> None:
+    def _forget(self, key: Place, task: asyncio.Task[None]) -> None:
         if (live := self.live.get(key)) is not None and live.task is task:
             del self.live[key]
 
@@ -197,14 +210,14 @@ class TriggerLoop:
             self.classes[key] = asyncio.create_task(asyncio.to_thread(trigger_class, path, file))
         return await asyncio.shield(self.classes[key])
 
-    async def _fire(self, key: Key, row: DeferredRow, text: str) -> None:
+    async def _fire(self, key: Place, row: DeferredRow, text: str) -> None:
         """Tell the store what came of a trigger, as long as it takes."""
-        pause = 0.1
+        fire, pause = Fire(row.scope_id, row.attempt, text, row.number, row.scope.dag_id), 0.1
         while not self.stopping:
             try:
                 async with self._turns:
                     if not self.stopping:
-                        await self.store.backend.asend(Fire(row.scope_id, row.attempt, text, row.number))
+                        await self.store.backend.asend(fire)
                 break
             except BackendError:
                 await asyncio.sleep(pause)
@@ -216,11 +229,11 @@ class TriggerLoop:
 
     # --- triggers of assets ------------------------------------------------------------------------------------
 
-    def _obey_watchers(self, wanted: tuple[Watcher, ...]) -> None:
+    def _obey_watchers(self, wanted: list[Watcher]) -> None:
         for watcher in self.watchers.keys() - {*wanted}:
             self.watchers.pop(watcher).cancel()
         for watcher in wanted:
-            if watcher not in self.watchers:
+            if watcher not in self.watchers or self.watchers[watcher].done():
                 [self.watchers[watcher]] = start(self, [watcher])
 
     def watch(
@@ -228,15 +241,14 @@ class TriggerLoop:
         name: str,
         make: Callable[[], Awaitable[BaseTrigger]],
         callback: Callable[[Any], Awaitable[None]],
-        log: str | None = None,
+        key: Key,
     ) -> asyncio.Task[None]:
         """Run a trigger that belongs to no task, for good or until the returned task is cancelled.
 
         The payload of each of its events goes to `callback`. One that ends or raises is made and run again after a
-        pause. `log` is the file for what it logs, by default `NAME.log` in the folder of the logs.
+        pause. What it logs goes to `watchers/NAME.log` in the folder of the logs.
         """
-        path = log or os.path.join(self.logs, f"{name}.log")
-        return self._spawn(run_for_good(make, callback), name, path)
+        return self._spawn(run_for_good(make, callback), name, watcher_log(self.logs, name), key)
 
     # --- the end -----------------------------------------------------------------------------------------------
 
@@ -247,6 +259,8 @@ class TriggerLoop:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=GRACE)
+        with suppress(BackendError):
+            await self.lease.hold(())
 
     def _say(self, trouble: str) -> None:
         """Log trouble once, and when it is over."""

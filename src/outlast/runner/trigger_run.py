@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -14,6 +12,8 @@ import msgspec
 from .. import codec
 from ..dags.triggers import BaseTrigger, TriggerEvent
 from ..errors import DagError, InvalidValue
+from .traces import trace_of
+from .watcher_lease import NotOurs
 
 __all__ = ["event_text", "events_of", "run_for_good", "run_once"]
 
@@ -55,7 +55,7 @@ async def run_once(make: Make, fire: Callable[[str], Awaitable[None]]) -> None:
 
 
 async def run_for_good(make: Make, callback: Callable[[Any], Awaitable[None]]) -> None:
-    """Run a trigger again and again, and hand the payload of each of its events to `callback`."""
+    """Run a trigger again and again, and hand the payload of each of its events to `callback`, until it is NotOurs."""
     failures = 0
     while True:
         trigger: BaseTrigger | None = None
@@ -69,6 +69,9 @@ async def run_for_good(make: Make, callback: Callable[[Any], Awaitable[None]]) -
         except BaseException as error:
             if isinstance(error, GeneratorExit) or _is_cancelled(error):
                 raise
+            if isinstance(error, NotOurs):
+                logger.warning("%s", error.message)
+                return
             failures += 1
             logger.error("the trigger failed, and will run again:\n%s", _trace(error))
         finally:
@@ -131,11 +134,7 @@ def _failure(error: BaseException) -> str:
 
 def _trace(error: BaseException) -> str:
     """Return a traceback that begins where the user's code does."""
-    own, trace = os.path.dirname(os.path.dirname(__file__)) + os.sep, error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(own):
-        trace = trace.tb_next
-    text = "".join(traceback.format_exception(type(error), error, trace)).strip()
-    return text.encode("utf-8", "backslashreplace").decode()[-TRACE_LIMIT:]
+    return trace_of(error).strip().encode("utf-8", "backslashreplace").decode()[-TRACE_LIMIT:]
 
 
 async def _tidy(trigger: BaseTrigger, events: Any) -> None:

@@ -16,28 +16,36 @@ from contextlib import suppress
 
 import msgspec
 
+from .board import NOBODY, Board, Key
+from .secrecy import closed_to_others, with_token
 from .watching import Watcher
 
 __all__ = ["LocalTriggerer", "Orders", "TriggererJob", "main"]
 
 #: Seconds it has to end by itself.
 GRACE = 3.0
-#: Seconds after which one that has ended may be started again.
-AGAIN_AFTER = 1.0
 
 
 class TriggererJob(msgspec.Struct, frozen=True):
-    """Everything a triggerer needs to know before it is told of runs: the store, and the folder of the logs."""
+    """Everything a triggerer needs to know before it is told of runs: the store, the folder of the logs.
+
+    And the open file of the board that it shows itself on.
+    """
 
     url: str
     logs: str
+    board: int
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """The runs (their ids) whose deferred tasks to look after, with their DAG files; and the watchers of assets."""
+    """The runs (their ids) whose deferred tasks to look after, with their DAG files; and the watchers of assets.
+
+    `suspects` have held up the others before, and begin a little later than they.
+    """
 
     runs: dict[int, str] = {}
     watchers: tuple[Watcher, ...] = ()
+    suspects: tuple[Key, ...] = ()
 
 
 class LocalTriggerer:
@@ -51,13 +59,16 @@ class LocalTriggerer:
         os.makedirs(logs, exist_ok=True)
         self.began = time.monotonic()
         self.orders = Orders()
-        self._unsent = msgspec.json.encode(TriggererJob(url, logs)) + b"\n"
+        self.board = Board()
+        self._unsent = msgspec.json.encode(TriggererJob(url, logs, self.board.file)) + b"\n"
         with open(os.path.join(logs, "triggerer.log"), "ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "outlast.runner.triggerer"],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
+                env=with_token(),
+                pass_fds=(self.board.file,),
                 start_new_session=True,
                 bufsize=0,
             )
@@ -71,16 +82,39 @@ class LocalTriggerer:
         return self.process.poll() is not None
 
     @property
-    def may_begin_again(self) -> bool:
-        """Say whether another may take its place: one that cannot start is not started ever so often."""
-        return time.monotonic() - self.began > AGAIN_AFTER
+    def end_text(self) -> str:
+        """How the process has ended, in words."""
+        status = self.process.returncode
+        return f"signal {-status}" if status < 0 else f"exit status {status}"
 
-    def look(self, runs: Mapping[int, str], watchers: Iterable[Watcher] = (), *, now: bool = False) -> None:
+    @property
+    def has_begun(self) -> bool:
+        """Say whether its event loop has begun."""
+        return self.board.beat_at > 0
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since its event loop has given a sign of life, or since it was started."""
+        return time.monotonic() - max(self.board.beat_at, self.began)
+
+    @property
+    def at_work(self) -> Key:
+        """Whose code its event loop runs now, or else one of its threads."""
+        return self.board.key if self.board.key != NOBODY else self.board.thread_key
+
+    def look(
+        self,
+        runs: Mapping[int, str],
+        watchers: Iterable[Watcher] = (),
+        suspects: Iterable[Key] = (),
+        *,
+        now: bool = False,
+    ) -> None:
         """Name the runs (their ids) to look at, with their DAG files; `now`: something of theirs has changed.
 
         It looks every second by itself, so that calling this often without `now` costs nothing.
         """
-        orders = Orders(dict(runs), tuple(watchers))
+        orders = Orders(dict(runs), tuple(watchers), tuple(suspects))
         if orders != self.orders:
             self.orders = orders
             self._send(msgspec.json.encode(orders) + b"\n")
@@ -108,9 +142,14 @@ class LocalTriggerer:
         try:
             self.process.wait(GRACE)
         except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, 9)
-            self.process.wait()
+            self.kill()
+        self.board.close()
+
+    def kill(self) -> None:
+        """End it at once, with what it has started."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, 9)
+        self.process.wait()
 
 
 def main() -> int:
@@ -120,6 +159,7 @@ def main() -> int:
     from .trigger_loop import run_triggers
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    closed_to_others()
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
         return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import hashlib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +11,20 @@ import msgspec
 from .. import codec
 from ..dags.assets import Asset, AssetStates
 from ..errors import BackendError
-from ..run_requests import AddEvents, NewEvent
+from ..event_requests import AddEvents
+from ..run_requests import NewEvent
+from ..state import AssetState
 from ..values import AssetScope, Writer
+from .board import Key
 
 if TYPE_CHECKING:
     import asyncio
 
     from ..dags.graph import DAG
     from ..dags.triggers import BaseEventTrigger
-    from ..state import AssetState
     from ..store import Store
     from .trigger_loop import TriggerLoop
+    from .watcher_lease import WatcherLease
 
 __all__ = ["Watcher", "Watching", "start", "watchers_of"]
 
@@ -37,6 +40,18 @@ class Watcher(msgspec.Struct, frozen=True):
     kwargs: str
     file: str
     assets: tuple[tuple[str, str], ...]
+
+    @property
+    def digest(self) -> str:
+        """What it is known by in the store: the same trigger of the same assets, from whichever file or process."""
+        file = self.file if self.path.startswith("file:") else ""
+        facts = msgspec.json.encode((self.path, self.kwargs, file, sorted(self.assets)))
+        return hashlib.blake2b(facts, digest_size=16).hexdigest()
+
+    @property
+    def key(self) -> Key:
+        """What it is known by on the board of a triggerer."""
+        return -1 - int(self.digest[:12], 16), 0, 0
 
 
 def watchers_of(dags: Iterable[tuple[str, DAG]]) -> list[Watcher]:
@@ -63,8 +78,18 @@ def watchers_of(dags: Iterable[tuple[str, DAG]]) -> list[Watcher]:
 class Watching:
     """One watcher at work: the trigger gets the state of its assets, and its events become theirs."""
 
-    def __init__(self, store: Store, watcher: Watcher, make: Callable[[], Awaitable[BaseEventTrigger]]) -> None:
-        self.store, self.watcher, self._make = store, watcher, make
+    def __init__(
+        self,
+        store: Store,
+        watcher: Watcher,
+        make: Callable[[], Awaitable[BaseEventTrigger]],
+        lease: WatcherLease | None = None,
+    ) -> None:
+        """Prepare it; with a `lease`, which others may take over, it is made sure of before anything is written."""
+        from .watcher_lease import Guarded
+
+        self.store, self.watcher, self._make, self.lease = store, watcher, make, lease
+        self.backend = store.backend if lease is None else Guarded(store.backend, lease, watcher)
         self.writer = Writer("trigger", name=watcher.path)
 
     async def make(self) -> BaseEventTrigger:
@@ -74,16 +99,22 @@ class Watching:
         return trigger
 
     def _state(self, scope: AssetScope) -> AssetState:
-        return self.store.asset(scope.name, uri=scope.uri, writer=self.writer)
+        backend: Any = self.backend
+        return AssetState(backend, scope, self.store.config, self.store.clock, self.writer)
 
     async def happened(self, payload: Any) -> None:
-        """Record that the assets have been updated, as long as it takes; InvalidValue if the payload is not JSON."""
+        """Record that the assets have been updated, as long as it takes.
+
+        InvalidValue if the payload is not JSON, NotOurs if another process runs this watcher now.
+        """
         import asyncio
 
         extra = codec.dump({"from_trigger": True, "payload": payload}, allow_none=True).decode()
         request, pause = AddEvents(tuple(NewEvent(name, uri, extra) for name, uri in self.watcher.assets)), PAUSE
         while True:
             try:
+                if self.lease is not None:
+                    await self.lease.acheck(self.watcher)
                 await self.store.backend.asend(request)
                 return
             except BackendError:
@@ -103,6 +134,5 @@ def _start(triggers: TriggerLoop, watcher: Watcher) -> asyncio.Task[None]:
         kind = await triggers.class_of(watcher.path, watcher.file)
         return kind(**made_arguments(watcher.kwargs))
 
-    watching = Watching(triggers.store, watcher, make)
-    log = os.path.join(triggers.logs, "watchers", f"{watcher.name}.log")
-    return triggers.watch(watcher.name, watching.make, watching.happened, log)
+    watching = Watching(triggers.store, watcher, make, triggers.lease)
+    return triggers.watch(watcher.name, watching.make, watching.happened, watcher.key)

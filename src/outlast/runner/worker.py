@@ -1,39 +1,54 @@
 """Supervise one attempt: claim it, start the child with the user's code, renew the lease, kill, report.
 
 Started by a runner as `python -m outlast.runner.worker` with a `Job` as the first line of standard input.
-The end of standard input means that the runner paused or is gone: the child is stopped and the attempt
-given back without counting. It never renews for a child that is stopped.
+The line "pause", or the end of standard input (the runner is gone), means a pause: the child is stopped and the
+attempt given back without counting. It never renews for a child that is stopped. What it writes to standard output,
+the runner tells people.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from ..errors import BackendError, Conflict, StaleAttempt
+from ..errors import BackendError, Conflict, OutlastError, StaleAttempt
 from ..requests import Fence
 from ..run_requests import Begin, Outcome, Renew, Report, TaskRow
-from ..store import Store, connect
+from ..store import Store
 from . import processes
-from .job import STOP, Job, Told
+from .job import STOP, Job, Told, received
 from .logs import log_path
+from .remote import Renewed, entrusted, opened
+
+if TYPE_CHECKING:
+    from .aftermath import Launched
 
 __all__ = ["main"]
+
+T = TypeVar("T")
 
 #: Seconds a child has between SIGTERM and SIGKILL, and between its report and its end.
 GRACE = 5.0
 #: Seconds for which a report is tried again while the store cannot be reached.
 REPORT_FOR = 120.0
+#: Seconds for which a call is tried again, behind a server, before the child is looked after.
+ONE_CALL = 1.0
+#: Seconds for which a task that is rescheduled, or deferred once more, waits at least.
+SHORTEST_WAIT = 0.5
 #: Where the job and the runner's commands come from: standard input.
 COMMANDS = 0
-#: Seconds the cancelling of a job and a callback may take.
-CANCEL_FOR = 60.0
+#: Seconds the cancelling of a job and a callback may take, and how long a pause waits for them.
+CANCEL_FOR, CANCEL_AT_PAUSE = 60.0, 1.0
 #: Exit status when somebody else had begun the attempt already.
 TAKEN = 3
 
@@ -42,35 +57,27 @@ def main() -> int:
     """Run one attempt; the exit status is 0 when its end was recorded (or is another's to record)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    line, command = _first_line()
-    if command:
-        return TAKEN
+    line, command, log = received(COMMANDS, with_log=sys.argv[1:] == ["log"])
     job = msgspec.json.decode(line, type=Job)
-    with connect(job.url) as store:
-        try:
-            task = store.backend.send(Begin(job.scope, after=job.after, supervisor=processes.me(), lease=job.lease))
-        except Conflict:
-            return TAKEN
-        return Supervisor(store, job, task).run()
-
-
-def _first_line() -> tuple[bytes, bytes]:
-    """Read the job from standard input; return it with what came after it."""
-    parts: list[bytes] = []
-    while not parts or b"\n" not in parts[-1]:
-        parts.append(os.read(COMMANDS, 65536))
-        if not parts[-1]:
-            raise SystemExit(0)
-    line, _, command = b"".join(parts).partition(b"\n")
-    return line, command
+    if command and job.begun is None:
+        return TAKEN
+    with opened(job, retry_for=None if job.begun is None else ONE_CALL) as store:
+        task = job.begun
+        if task is None:
+            try:
+                task = store.backend.send(Begin(job.scope, after=job.after, supervisor=processes.me(), lease=job.lease))
+            except Conflict:
+                return TAKEN
+        return Supervisor(store, job, task, log).run(command)
 
 
 class Supervisor:
     """One attempt from its claim to its report."""
 
-    def __init__(self, store: Store, job: Job, task: TaskRow) -> None:
-        self.store, self.job, self.task = store, job, task
+    def __init__(self, store: Store, job: Job, task: TaskRow, log: int | None = None) -> None:
+        self.store, self.job, self.task, self.log = store, job, task, log
         self.fence = Fence(task.scope, task.attempt, task.scope_id)
+        self.renewed: Renewed | None = None
         self.message = b""
         self.status: int | None = None
         self.started = False
@@ -79,9 +86,13 @@ class Supervisor:
         self.why = ""
         self.abandoned = False
         self.kill_at: float | None = None
+        self.cancel_due = False
 
-    def run(self) -> int:
-        """Start the child, watch it to its end, report."""
+    def run(self, command: bytes = b"") -> int:
+        """Start the child, watch it to its end, report; `command` has come together with the job."""
+        if command:
+            self.ending, self.why = "paused", "the runner paused"
+            return self._report()
         wake, self.wake_write = os.pipe()
         for end in (wake, self.wake_write):
             os.set_blocking(end, False)
@@ -92,6 +103,9 @@ class Supervisor:
             self._watch(wake)
         finally:
             self._kill(signal.SIGKILL)
+            if self.renewed is not None:
+                self.renewed.close()
+                self.renewed = None
         if self.ending == "failed" and not self.abandoned:
             self._see_to_timeout()
         return 0 if self.abandoned else self._report()
@@ -101,7 +115,7 @@ class Supervisor:
 
         And have its callback called, unless its own code has ended it in time and has done so.
         """
-        from .aftermath import Aftermath, launch
+        from .aftermath import DONE, NOT_CANCELLABLE, Aftermath, launch
 
         told = self._told()
         again = self.task.failures + 1 <= self.job.retries
@@ -110,23 +124,42 @@ class Supervisor:
         if callback is None and not self.job.cancellable:
             return
         self.stopped = False
-        process = launch(
-            Aftermath(self.job, self.task.attempt, self.why, cancel=True, callback=callback, limit=CANCEL_FOR)
+        aftermath = Aftermath(
+            self.job, self.task.attempt, self.why, cancel=self.job.cancellable, callback=callback, limit=CANCEL_FOR
         )
-        while process.poll() is None:
+        client = self.job.client
+        if client is not None:
+            try:
+                aftermath = self._insist(partial(entrusted, self.store, aftermath, client))
+            except OutlastError:  # the attempt is another's, or gone, as its report will find
+                self.cancel_due = self.job.cancellable
+                return
+        self._wait_for(launched := launch(aftermath, log=self.log))
+        self.cancel_due = self.job.cancellable and launched.wait() not in (DONE, NOT_CANCELLABLE)
+        if launched.unfinished is not None and not self.abandoned:
+            print(launched.unfinished, flush=True)
+
+    def _wait_for(self, launched: Launched) -> None:
+        """Wait for what is done after this attempt, which a pause does not: what is not done then is due later."""
+        give_up_at = math.inf
+        while not launched.ended:
             if time.monotonic() >= self.renew_at:
                 self._renew()  # the lease holds meanwhile
-            if self.abandoned:
-                process.kill()
-            time.sleep(0.05)
+            listen = [COMMANDS] if give_up_at == math.inf else []
+            ready, _, _ = select.select(listen, [], [], 0.05)
+            if ready:
+                self.abandoned |= b"stop" in os.read(COMMANDS, 4096)
+                give_up_at = time.monotonic() + CANCEL_AT_PAUSE
+            if self.abandoned or time.monotonic() >= give_up_at:
+                launched.kill("the runner paused meanwhile")
 
     def _spawn(self) -> None:
         """Fork the child; it runs the user's code only after its process group has been recorded."""
         life_read, self.life = os.pipe()
+        if self.job.client is not None:
+            self.renewed = Renewed(self.store)
         self.report_read, report_write = os.pipe()
-        path = log_path(self.job.logs, self.task.scope, self.task.attempt)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        log = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o666)
+        log = self._open_log() if self.log is None else os.dup(self.log)
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP)  # until the child can be told that way to stop
         self.pid = os.fork()
         if self.pid == 0:
@@ -139,6 +172,11 @@ class Supervisor:
         self.child = processes.identify(self.pid)
         self.began = time.monotonic()
         self._renew()
+
+    def _open_log(self) -> int:
+        path = log_path(self.job.logs, self.task.scope, self.task.attempt)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o666)
 
     def _watch(self, wake: int) -> None:
         inputs = {wake, COMMANDS, self.report_read}
@@ -181,11 +219,13 @@ class Supervisor:
     def _command(self) -> bytes:
         """Obey the runner: "stop" abandons the attempt, the end of input pauses it."""
         data = os.read(COMMANDS, 4096)
-        if data == b"":
-            self._end("paused", "the runner paused", signal.SIGINT)
-        elif b"stop" in data:
+        if b"stop" in data:
             self.abandoned = True
             self._end("paused", "stopped")
+        elif b"pause" in data:
+            self._end("paused", "the runner paused", signal.SIGINT)
+        elif data == b"":
+            self._end("paused", "its runner was gone", signal.SIGINT)
         return data
 
     def _look_at_child(self) -> None:
@@ -219,6 +259,8 @@ class Supervisor:
             return
         try:
             self.store.backend.send(Renew(self.fence, self.job.lease, self.child))
+            if self.renewed is not None:
+                self.renewed.note()
             self._let_begin()
         except StaleAttempt as stale:
             self.abandoned = True
@@ -254,17 +296,26 @@ class Supervisor:
 
     def _report(self) -> int:
         report = self._outcome()
-        deadline = time.monotonic() + REPORT_FOR
+        with suppress(StaleAttempt):
+            self._insist(partial(self.store.backend.send, report))
+        return 0
+
+    def _insist(self, call: Callable[[], T]) -> T:
+        """Make a call, again and again while the store cannot be reached.
+
+        A server is waited for as long as the runner does, whatever else for a while.
+        """
+        deadline = time.monotonic() + REPORT_FOR if self.job.client is None else math.inf
         while True:
             try:
-                self.store.backend.send(report)
-                return 0
-            except StaleAttempt:
-                return 0
+                return call()
             except BackendError:
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(0.5)
+            ready, _, _ = select.select([COMMANDS] if deadline == math.inf else [], [], [], 0.5)
+            if ready:
+                os.read(COMMANDS, 4096)
+                deadline = time.monotonic() + REPORT_FOR
 
     def _outcome(self) -> Report:
         """Say how the attempt ended: by the child's own words, else by how it died."""
@@ -281,6 +332,7 @@ class Supervisor:
     def _made(self, told: Told) -> Report:
         job, now = self.job, self.store.clock()
         delays = {"failed": job.delay(self.task.failures + 1), "crashed": job.crash_delay(self.task.crashes + 1)}
+        delay = delays.get(told.outcome, self._shortest_wait(told))
         return Report(
             self.fence,
             told.outcome,
@@ -288,11 +340,17 @@ class Supervisor:
             told.error,
             job.retries if told.retry else 0,
             job.crash_retries,
-            told.retry_at or now + int(delays.get(told.outcome, 0.0) * 1_000_000),
+            max(told.retry_at, now + int(delay * 1_000_000)) if delay is not None else 0,
             clear_state=job.clear_state,
             deferral=told.deferral,
             events=told.events,
+            cancel_due=self.cancel_due,
         )
+
+    def _shortest_wait(self, told: Told) -> float | None:
+        """Return the seconds an attempt that ends only its process waits at least, so that none of them spins."""
+        again = told.outcome == "deferred" and self.task.next_method is not None
+        return SHORTEST_WAIT if again or told.outcome == "rescheduled" else None
 
 
 def _death(status: int) -> str:
@@ -310,7 +368,8 @@ def _become_child(supervisor: Supervisor, life: int, report: int, log: int) -> N
 
     try:
         signal.set_wakeup_fd(-1)
-        live(supervisor.store, supervisor.job, supervisor.task, supervisor.fence, life, report, log)
+        store = supervisor.store if supervisor.renewed is None else supervisor.renewed.opened(supervisor.job)
+        live(store, supervisor.job, supervisor.task, supervisor.fence, life, report, log)
     except BaseException:
         import traceback
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +87,7 @@ def run_task(
     arguments: Mapping[str, Any] | None = None,
     params: Mapping[str, Any] | None = None,
     upstream: Mapping[str, Any] | None = None,
+    triggering_events: Mapping[Any, Sequence[Mapping[str, Any]]] | None = None,
     map_index: int = -1,
     run_id: str = "test",
     logical_date: datetime | None = None,
@@ -97,8 +98,9 @@ def run_task(
 
     `task` is a function, with or without `@task`, a task of a DAG, or an operator. A second call with the same
     store is the next attempt, unless `attempt` gives a number. `arguments` are those of a function, `upstream`
-    results of other tasks by their ids, beside what earlier calls with this store have left. Of a mapped task
-    the instance `map_index` is run.
+    results of tasks above it by their ids, beside what earlier calls with this store have left; `triggering_events`
+    the extras of the asset events the run was started for, `{Asset("orders"): [{"rows": 3}]}`. Of a mapped task the
+    instance `map_index` is run.
 
     `crash_after="key"` kills the task when that key has been written, `crash_after=3` after its third write,
     `crash_before="key"` instead of writing it. What the task then still does has no effect on the store.
@@ -108,12 +110,14 @@ def run_task(
     >>> assert first.crashed and first.state == {"page": 1}
     >>> assert run_task(load, store=outlast_store).result == 10
     """
-    from .trial import Trial, task_of
+    from .trial import Trial, check_crash, task_of
 
+    check_crash(crash_after, crash_before)
     place = memory_store() if store is None else store
     dag, operator = task_of(task, dict(arguments or {}), dict(params or {}))
     trial = Trial(place, dag, operator, dag.merged_params(params or {}), run_id, logical_date)
-    trial.results.seed(upstream or {})
+    trial.give(upstream or {})
+    trial.trigger(triggering_events or {})
     trial.open(map_index, attempt)
     return trial.run(None, crash_after, crash_before)
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from ..dags.asset_events import AssetEvent
     from ..dags.outcomes import TaskDeferred
     from .trial import Trial
 
@@ -21,7 +22,7 @@ class TaskOutcome:
 
     `state` is what is stored for the task afterwards, `attempt` the attempt's number. `exception` is what it
     raised to fail or to be skipped, `deferral` what it waits for (`trigger`, `method_name`, `kwargs`, `timeout`),
-    `at` when a rescheduled one goes on.
+    `at` when a rescheduled one goes on. `events` are of the assets it has updated, if it has succeeded.
     """
 
     def __init__(self, trial: Trial) -> None:
@@ -31,6 +32,7 @@ class TaskOutcome:
         self.deferral: TaskDeferred | None = None
         self.at: datetime | None = None
         self.state: dict[str, Any] = {}
+        self.events: list[AssetEvent] = []
         self._trial, self._result = trial, None
 
     @property

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from .. import codec
 from ..dags import assets, mapping
+from ..dags.arguments import did_you_mean
+from ..dags.asset_definitions import OneAsset
+from ..dags.asset_events import AssetEvent
 from ..dags.context import build_context, execute, replace_task
 from ..dags.graph import DAG
 from ..dags.links import Linked
-from ..dags.operators import BaseOperator, TaskFunction
-from ..dags.operators import task as decorator
+from ..dags.operators import BaseOperator
 from ..dags.outcomes import SkipTask, TaskDeferred, TaskRescheduled, TaskTimeout
+from ..dags.task_functions import TaskFunction
+from ..dags.task_functions import task as decorator
 from ..dags.triggers import trigger_text
+from ..errors import InvalidKey
+from ..event_requests import EventRow
 from ..requests import Commit, Increment, Put, PutDefault
-from ..runner.attempt import RESULT_LIMIT
+from ..runner.attempt import RESULT_LIMIT, result_text
 from ..state import TaskState
 from ..store import Store
-from ..values import TaskScope, Writer, moment
+from ..values import TaskScope, Writer, check_key, moment
 from .outcome import Killed, TaskOutcome
 
-__all__ = ["Trial", "task_of"]
+__all__ = ["Trial", "check_crash", "task_of"]
 
 #: What a run is about where the test does not say; the same for all its attempts.
 _WHEN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -32,6 +38,8 @@ _WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 
 def task_of(task: Any, arguments: dict[str, Any], params: dict[str, Any]) -> tuple[DAG, BaseOperator]:
     """Return the task meant with its DAG, which is made for one that has none."""
+    if isinstance(task, type):
+        raise TypeError(f'{task.__name__} is a class; pass a task made of it: {task.__name__}(task_id="t", …)')
     if not isinstance(task, Linked | TaskFunction) and callable(task):
         task = decorator(task)
     if isinstance(task, TaskFunction):
@@ -43,6 +51,34 @@ def task_of(task: Any, arguments: dict[str, Any], params: dict[str, Any]) -> tup
     if arguments:
         raise TypeError(f"{operator!r} has its arguments already; `arguments` are for a function")
     return operator.dag or DAG("test", params=params), operator
+
+
+def check_crash(after: object, before: object) -> None:
+    """Raise for what names no write to be killed at: TypeError, ValueError, or InvalidKey for no key."""
+    if isinstance(after, bool) or not isinstance(after, str | int | None):
+        raise TypeError(f"crash_after is {after!r}; use a key, or a number: 1 is the first write")
+    if isinstance(after, int) and after < 1:
+        raise ValueError(f"crash_after is {after}; writes are counted from 1, and crash_before=KEY kills before one")
+    if not isinstance(before, str | None):
+        raise TypeError(f"crash_before is {before!r}; use a key")
+    for name, key in (("crash_after", after), ("crash_before", before)):
+        if isinstance(key, str):
+            try:
+                check_key(key)
+            except InvalidKey as error:
+                raise InvalidKey(f"{name} is {key!r}, which is never written: {error.message}") from None
+
+
+def _above(operator: BaseOperator, dag: DAG) -> set[str]:
+    """Return the ids of all tasks a task waits for, directly or not."""
+    found: set[str] = set()
+    left = list(operator.upstream_task_ids)
+    while left:
+        task_id = left.pop()
+        if task_id not in found:
+            found.add(task_id)
+            left += dag.tasks[task_id].upstream_task_ids
+    return found
 
 
 class Trial:
@@ -63,6 +99,32 @@ class Trial:
         self.scope: TaskScope
         self.attempt = 0
         self.began = moment(store.clock())
+        self.events: list[EventRow] = []
+        self.context: Any = None
+
+    def give(self, upstream: Mapping[str, Any]) -> None:
+        """Take over results of tasks above, at any distance; ValueError for a name that is none of these."""
+        above = _above(self.operator, self.dag)
+        for task_id in upstream:
+            if task_id not in above:
+                of = f"above {self.operator.task_id!r} are {', '.join(sorted(above))}" if above else "it has none"
+                raise ValueError(
+                    f"upstream has {task_id!r}, which is no task above {self.operator.task_id!r}"
+                    f"{did_you_mean(task_id, above)}; {of}"
+                )
+        self.results.seed({task_id: self._value(value) for task_id, value in upstream.items()})
+
+    def trigger(self, events: Mapping[Any, Sequence[Mapping[str, Any]]]) -> None:
+        """Say which events of assets the run was started for: the extra of each, by asset, oldest first."""
+        for asset, extras in events.items():
+            if not isinstance(asset, OneAsset):
+                raise TypeError(f"triggering_events has {asset!r}, which is no asset; use {{Asset(...): [extra, ...]}}")
+            if isinstance(extras, Mapping | str):
+                raise TypeError(f"triggering_events has {extras!r} for {asset!r}; use a list, one extra an event")
+            for extra in extras:
+                text = codec.dump(dict(extra)).decode()
+                number = len(self.events) + 1
+                self.events.append(EventRow(number, asset.name, asset.uri, self.store.clock(), None, text))
 
     def open(self, map_index: int, attempt: int | None) -> None:
         """Begin an attempt, as a worker does: older ones are refused from now on, and their results are gone."""
@@ -81,6 +143,7 @@ class Trial:
         self, resumption: tuple[str, dict[str, Any]] | None, crash_after: str | int | None, crash_before: str | None
     ) -> TaskOutcome:
         """Run the task's code until it ends, and say how."""
+        check_crash(crash_after, crash_before)
         mortal = _Mortal(self.store.backend, crash_after, crash_before)
         outcome = TaskOutcome(self)
         try:
@@ -88,7 +151,7 @@ class Trial:
         except Killed:
             outcome.outcome = "crashed"
         if mortal.dead:  # also where the code has caught the kill
-            outcome.outcome, outcome._result, outcome.exception = "crashed", None, None
+            outcome.outcome, outcome._result, outcome.exception, outcome.events = "crashed", None, None, []
         outcome.state = dict(self.store.task(self.scope).items())
         mortal.must_have_died(outcome)
         return outcome
@@ -98,8 +161,9 @@ class Trial:
             value = self._called(mortal, resumption)
             if mortal.dead:
                 raise Killed
-            outcome._result = self._value(value)
-            self._succeed(outcome._result)
+            result, made = self._result(value), assets.events_of(self.context["task"], self.context)
+            outcome._result, outcome.events = result, self._made(made)
+            self._succeed(result)
         except TaskDeferred as deferral:
             self._check(deferral, outcome)
         except TaskRescheduled as put_off:
@@ -107,8 +171,7 @@ class Trial:
         except SkipTask as skip:
             outcome.outcome, outcome.exception = "skipped", skip
         except SystemExit as stop:
-            if stop.code not in (None, 0):
-                outcome.outcome, outcome.exception = "failed", stop
+            outcome.outcome, outcome.exception = "failed", stop
         except (Exception, TaskTimeout) as error:
             outcome.outcome, outcome.exception = "failed", error
 
@@ -131,7 +194,8 @@ class Trial:
         if operator.mapped:
             operator = mapping.instance(operator, self.scope.map_index, context["ti"], key=self.scope.item)
             replace_task(context, operator)
-        assets.provide(context, state)
+        assets.provide(context, state, self.events)
+        self.context = context
         return execute(operator, context, resumption)
 
     def _state(self, mortal: _Mortal) -> TaskState:
@@ -142,6 +206,15 @@ class Trial:
     def _value(self, value: Any) -> Any:
         """Return a result as the tasks below get it; InvalidValue for one that is no JSON value."""
         return codec.load(codec.dump(value, allow_none=True, limit=RESULT_LIMIT).decode())
+
+    def _result(self, value: Any) -> Any:
+        """Return the same of what a task has returned or pushed, tuples as lists."""
+        return codec.load(result_text(value, f"the result of task {self.operator.task_id}"))
+
+    def _made(self, events: Iterable[tuple[str | None, str | None, str]]) -> list[AssetEvent]:
+        """Return the events of a success, as those they start would see them."""
+        rows = [EventRow(0, name, uri, self.store.clock(), self.scope, extra) for name, uri, extra in events]
+        return [event for found in assets.triggering(rows).values() for event in found]
 
     def _succeed(self, value: Any) -> None:
         self.results.push("return_value", value)
@@ -241,8 +314,7 @@ class _Results:
             self.rows[*self.run, task_id, -1, "return_value"] = value
 
     def push(self, name: str, value: Any) -> None:
-        codec.dump(value, allow_none=True)
-        self.rows[*self.run, *self.own, name] = value
+        self.rows[*self.run, *self.own, name] = codec.load(result_text(value, f"what is pushed under {name!r}"))
 
     def pull(self, task_ids: Sequence[str], name: str, map_indexes: Sequence[int] | None) -> list[tuple[str, int, Any]]:
         return [
