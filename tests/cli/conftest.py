@@ -19,6 +19,9 @@ import pytest
 import outlast
 from outlast.cli import main
 from outlast.config import Config, StateStoreSettings
+from outlast.run_requests import Resolve
+from outlast.runner.logs import log_folder, log_path
+from support.runs import Desk
 
 PROGRAM = [sys.executable, "-W", "error", "-m", "outlast.cli"]
 
@@ -30,6 +33,8 @@ TAKE_TERMINAL = (
 #: 2026-01-02T03:04:05Z, for stores whose times stand in a test.
 THEN = 1_767_323_045_000_000
 SHOWN_THEN = "2026-01-02T03:04:05Z"
+LONG = 10.0**9  # seconds: a lease that holds although the store's clock stands at THEN
+INGEST = "nightly/2026-11-29/ingest"
 
 
 class Told(NamedTuple):
@@ -63,6 +68,54 @@ def store(place: str) -> Iterator[outlast.Store]:
     config = Config(state_store=StateStoreSettings(default_retention_days=0))
     with outlast.connect(place, config=config, clock=lambda: THEN) as store:
         yield store
+
+
+@pytest.fixture
+def ingest(store: outlast.Store) -> outlast.TaskState:
+    """A task instance with two keys, written by its first attempt."""
+    state = store.task(INGEST, attempt=1)
+    state.set("page", 41)
+    state.set("phase", "load")
+    return state
+
+
+def now_of(store: outlast.Store, address: str = INGEST) -> dict[str, Any]:
+    """Return what a task instance has stored now."""
+    return dict(store.task(address).items())
+
+
+@pytest.fixture
+def desk(store: outlast.Store) -> Desk:
+    """Who speaks for a runner and its workers."""
+    return Desk(store.backend)
+
+
+@pytest.fixture
+def failed(desk: Desk) -> Desk:
+    """A run that ended because its first task failed."""
+    desk.start("extract", ("load", "extract"), "other")
+    desk.ran("extract", "failed", error="ValueError: bad page")
+    desk.ran("other")
+    desk.send(Resolve(desk.scope("load"), "upstream_failed"))
+    desk.release("failed")
+    return desk
+
+
+def ended(store: outlast.Store, run_id: str, end: str = "success") -> Desk:
+    """Make a run that has ended."""
+    desk = Desk(store.backend, run_id=run_id)
+    desk.start("extract")
+    desk.ran("extract", "success" if end == "success" else "failed", error="ValueError: bad page\nof many")
+    desk.release(end)
+    return desk
+
+
+def log_of(store: outlast.Store, desk: Desk, task_id: str, text: str = "said\n") -> Path:
+    """Write the log of a first attempt and return its path."""
+    path = Path(log_path(log_folder(store.config, store.url), desk.scope(task_id), 1))
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    return path
 
 
 @pytest.fixture
@@ -159,3 +212,11 @@ def terminal(place: str) -> Iterator[Callable[..., Terminal]]:
     yield run
     for one in opened:
         one.close()
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 30) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 import outlast
-from outlast.run_requests import AddEvents, NewEvent
+from outlast.event_requests import AddEvents
+from outlast.run_requests import NewEvent
 from support.runs import Desk
 
 from .conftest import SHOWN_THEN, Told
@@ -147,3 +148,52 @@ def test_two_assets_become_one(call: Call, store: outlast.Store) -> None:
 def test_what_cannot_be_merged(call: Call, known: outlast.Store) -> None:
     assert call("assets", "merge", "nope", "s3://nope").status == 4
     assert call("assets", "merge", "orders", "s3://bucket/old").status == 65
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("order", URI), "no asset with the name 'order' (like it: 'orders'). If it is meant to be new: --new"),
+        (("users", "s3://bucket/order"), f"no asset with the URI 's3://bucket/order' (like it: '{URI}'"),
+        (("orders", "users"), "the URI 'users': that is the name of another asset, and merge takes a NAME and a URI"),
+        (("s3://bucket/old", URI), "the name 's3://bucket/old': that is a URI"),
+        (("nope", "s3://nope", "--new"), "no asset with the name 'nope'; and there is no asset with the URI"),
+    ],
+)
+def test_a_merge_with_what_is_not_known_is_refused(
+    call: Call, known: outlast.Store, words: tuple[str, ...], complaint: str
+) -> None:
+    before = call("assets", "ls").lines
+    told = call("assets", "merge", *words)
+    assert (told.status, complaint in told.err) == (4, True), told.err
+    assert call("assets", "ls").lines == before
+
+
+def test_a_second_name_that_is_new_is_given_and_taken_off_again(call: Call, store: outlast.Store) -> None:
+    store.asset("orders").set("a", 1)
+    assert call("assets", "merge", "orders", URI, "--new").status == 0
+    assert call("state", "get", "--asset-uri", URI, "a").out == "1\n"
+    told = call("assets", "unname", URI, "--uri")
+    assert told.lines == [f"{URI} means this asset no more; its state stays with orders"]
+    assert call("assets", "ls", "--json").json[0]["uri"] is None
+    assert call("assets", "unname", "orders").status == 9
+    assert call("assets", "unname", URI, "--uri").status == 4
+
+
+# --- rm ------------------------------------------------------------------------------------------------------
+
+
+def test_an_asset_is_removed_with_its_state(call: Call, known: outlast.Store) -> None:
+    assert call("assets", "rm", "s3://bucket/old", "--uri").status == 2  # nobody is there to be asked
+    told = call("assets", "rm", "s3://bucket/old", "--uri", "--yes")
+    assert told.lines == ["removed asset s3://bucket/old: 1 key"]
+    assert [asset["name"] for asset in call("assets", "ls", "--json").json] == ["orders", "users"]
+    actions = [(row["action"], row["key"], row["before"]) for row in call("audit", "--json").json]
+    assert actions[0][:2] == ("remove asset", None)
+    assert actions[1][1:] == ("rows", 1)
+    assert call("assets", "rm", "s3://bucket/old", "--uri", "--yes").status == 4
+
+
+def test_an_asset_with_events_alone_has_nothing_to_remove(call: Call, known: outlast.Store) -> None:
+    told = call("assets", "rm", "users", "--yes")
+    assert (told.status, "only events" in told.err) == (9, True)

@@ -94,7 +94,7 @@ def test_secrets_are_not_told(call: Call, store: outlast.Store, monkeypatch: pyt
     assert "hunter" not in told.out + json.out
     newest, oldest = json.json
     assert (newest["key"], newest["masked"]) == ("new_token", False)
-    assert newest["after"].startswith("9 bytes, blake2b ")
+    assert newest["after"].startswith("9 bytes, keyed digest ")
     assert (oldest["key"], oldest["masked"], oldest["after"]) == ("old_token", True, None)
     assert told.lines[2].split()[-1] == "***"
 

@@ -10,7 +10,8 @@ import apsw
 import pytest
 
 import outlast
-from outlast.run_requests import Deferral, ProcessRef
+from outlast.deferral_requests import Deferral
+from outlast.run_requests import ProcessRef, Resolve
 from outlast.runner import processes
 from support.runs import Desk
 
@@ -212,7 +213,7 @@ def test_an_id_that_is_secret_is_masked(
 
 def test_a_task_that_has_stored_nothing(call: Call, desk: Desk) -> None:
     found = explained(call, "source")
-    assert found["next"] == "none: it is success; it runs again only when it is cleared"
+    assert found["next"] == "none: it has succeeded, and runs again only when it is cleared"
     assert found["would"] == "begins from the start: nothing is stored"
     assert (found["retries_left"], found["restarts_left"]) == (3, 3)
     assert found["decision"] is None
@@ -246,7 +247,28 @@ def test_a_run_that_nobody_runs(call: Call, store: outlast.Store, file: Path) ->
 
 def test_an_ended_task_is_run_again_by_clearing_it(call: Call, desk: Desk) -> None:
     told = call("tasks", "explain", "nightly/r1/source")
+    assert told.lines == [
+        "task:          nightly/r1/source",
+        "state:         success",
+        "next:          none: it has succeeded, and runs again only when it is cleared",
+        "once cleared:  begins from the start: nothing is stored",
+    ]
     assert told.err.endswith("to run it again: outlast tasks clear nightly/r1/source\n")
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (lambda desk: desk.ran("query", "failed", error="x"), "it has failed for good, and runs again only"),
+        (
+            lambda desk: desk.send(Resolve(desk.scope("query"), "upstream_failed")),
+            "it has ended as upstream_failed, and",
+        ),
+    ],
+)
+def test_how_it_has_ended(call: Call, desk: Desk, end: Callable[[Desk], Any], said: str) -> None:
+    end(desk)
+    assert explained(call)["next"].startswith(f"none: {said}")
 
 
 def test_another_file(call: Call, store: outlast.Store, desk: Desk, file: Path, tmp_path: Path) -> None:

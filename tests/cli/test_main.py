@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -137,6 +138,8 @@ def test_ctrl_c_while_waiting_for_another_writer_leaves_nothing_half_done(store:
         fcntl.flock(lock, fcntl.LOCK_EX)
         removing = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert removing.stderr is not None
+        while "apsw" not in Path(f"/proc/{removing.pid}/maps").read_text():  # it has come as far as opening the store
+            time.sleep(0.05)
         with pytest.raises(subprocess.TimeoutExpired):
             removing.wait(0.6)
         removing.send_signal(signal.SIGINT)
@@ -152,8 +155,8 @@ def test_on_a_terminal_a_table_fits_and_tells_how_long_ago(
 ) -> None:
     state = store.task(INGEST)
     state.set_many({"esc": "\u009b31m [bold]", "long": "x" * 200})
-    store.clock = state.clock = system_clock
-    state.set("soon", 1, retention=timedelta(days=30))
+    store.clock = state.clock = store.backend.clock = system_clock  # type: ignore[attr-defined]
+    state.set("soon", 1, retention=timedelta(days=30, hours=1))
     shown = terminal("state", "ls", INGEST).end()
     assert (shown.status, max(map(len, shown.lines))) == (0, 80)
     assert '"\\u009b31m [bold]"' in shown.out

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -37,6 +38,11 @@ COMMANDS = {
     "state": Home("state", "state", "Look at and change what tasks and assets have stored."),
     "assets": Home("assets", "assets", "Look at assets: their state, who wrote it, and when they were updated."),
     "state-store": Home("state_store", "state_store", "Look after the place where state is kept."),
+    "backup": Home("backup", "backup", "Write the whole store to one file, while it is in use."),
+    "restore": Home("backup", "restore", "Fill an empty store from a backup."),
+    "db": Home("db", "db", "Make a database's schema, bring it forward, or check it."),
+    "token": Home("token", "token", "Say who may use a server: make tokens, list and revoke them."),
+    "serve": Home("serve", "serve", "Serve a store over HTTP, to workers, programs and people."),
     "audit": Home("audit", "audit", "Show what people have changed, and when."),
     "doctor": Home("doctor", "doctor", "Say which store is meant, and whether it is well."),
     "config": Home("config", "config", "Show the settings that hold."),
@@ -62,6 +68,15 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(f".{home.module}", __name__), home.name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS:
+            from .options import refuse_unknown
+
+            refuse_unknown(self, ctx, args[0])
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, home.help) for name, home in COMMANDS.items()])
@@ -84,6 +99,14 @@ def outlast() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status: 0, 2 for a wrong command line, or that of the error's class."""
+    try:
+        return _status(arguments)
+    finally:
+        if arguments is None:  # one more Ctrl-C has nothing left to interrupt
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _status(arguments: Sequence[str] | None) -> int:
     _open_missing()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

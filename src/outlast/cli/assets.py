@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Literal
@@ -12,16 +13,17 @@ import msgspec
 from .. import codec
 from ..config import Config
 from ..dags.asset_definitions import Asset, AssetNameRef, AssetUriRef, agree, scope_of
-from ..errors import NotFound
+from ..errors import Conflict, NotFound
+from ..event_requests import EventRow, Events, ListEvents
 from ..plans import run
-from ..requests import MergeAssets, Merged
-from ..run_requests import EventRow, Events, ListEvents
+from ..requests import ForgetAsset, Forgotten, MergeAssets, Merged
 from ..store import Store
 from ..values import AssetScope, Entry, Writer, asset_scope, moment
 from . import show
-from .opening import opened
+from .asking import confirm
+from .opening import opened, state_of
 from .options import Commands, Place, as_json, at_place, reveal
-from .person import person
+from .person import clear, person
 from .show import Column
 
 __all__ = ["assets"]
@@ -41,6 +43,8 @@ def assets() -> None:
     outlast assets show orders                its keys, who wrote them, and its newest events
     outlast assets show s3://b/orders --uri   the same by its URI
     outlast assets merge orders s3://b/orders   make one asset of two
+    outlast assets unname s3://b/oders --uri  take a wrong URI off the asset that has it
+    outlast assets rm oders                   remove one with its state
     """
 
 
@@ -184,11 +188,12 @@ def _entry_cells(entry: Entry, hidden: bool) -> list[str]:
 # --- Events --------------------------------------------------------------------------------------------------
 
 
-def _events(store: Store, after: int = 0, until: int | None = None) -> Iterator[EventRow]:
-    """Yield events after an id, up to another one, oldest first."""
-    while until is None or after < until:
+def _events(store: Store) -> Iterator[EventRow]:
+    """Yield every event, oldest first."""
+    after = 0
+    while True:
         page: Events = store.backend.send(ListEvents(after, PAGE))
-        yield from (row for row in page.rows if until is None or row.id <= until)
+        yield from page.rows
         if not page.rows:
             return
         after = page.rows[-1].id
@@ -197,11 +202,15 @@ def _events(store: Store, after: int = 0, until: int | None = None) -> Iterator[
 def _newest_events(store: Store, scope: AssetScope, limit: int) -> list[EventRow]:
     """Return the newest events of one asset, newest first."""
     found: list[EventRow] = []
-    newest: Events = store.backend.send(ListEvents(limit=0))
-    until = newest.newest
-    while until > 0 and len(found) < limit:
-        rows = [row for row in _events(store, max(until - PAGE, 0), until) if _is_same(_scope_of(row), scope)]
-        found, until = [*found, *reversed(rows)], until - PAGE
+    before = 2**62
+    while len(found) < limit:
+        page: Events = store.backend.send(
+            ListEvents(limit=min(PAGE, limit), before=before, name=scope.name, uri=scope.uri)
+        )
+        found += [row for row in page.rows if _is_same(_scope_of(row), scope)]
+        if len(page.rows) < min(PAGE, limit):
+            break
+        before = page.rows[-1].id
     return found[:limit]
 
 
@@ -242,18 +251,23 @@ def _extra(event: EventRow, config: Config, reveal: bool) -> Any:
 @click.option(
     "--prefer", type=click.Choice(["name", "uri"]), help="Whose value stays where both have a key with different ones."
 )
+@click.option("--new", is_flag=True, help="One of the two is not known yet: the other one gets it as its second name.")
 @as_json
-def merge(place: Place, name: str, uri: str, prefer: Literal["name", "uri"] | None, as_json: bool) -> None:
+def merge(place: Place, name: str, uri: str, prefer: Literal["name", "uri"] | None, new: bool, as_json: bool) -> None:
     """Make one asset of the one known by NAME and the one known by URI: from then on both mean the same.
 
     Needed where one DAG file has used the name alone and another the URI alone before some `Asset(NAME, URI)` ties
     them. Keys move with their history; where both have one with different values, --prefer says which stays (exit 9
-    without it, and nothing is changed), and the other value is in `outlast audit`.
+    without it, and nothing is changed), and the other value is in `outlast audit`. Both have to be known already,
+    unless --new is given. `outlast assets unname` takes a wrong name or URI off again.
 
     \b
     outlast assets merge orders s3://bucket/orders
+    outlast assets merge orders s3://bucket/orders --new
     """
+    whole = asset_scope(name, uri)
     with opened(place.url, create=False) as store:
+        _refuse_unknown(whole, [known.scope for known in _known(store)], new)
         merged: Merged = store.backend.send(MergeAssets(name, uri, person(), prefer))
     if as_json:
         show.document({"name": name, "uri": uri, "moved": merged.moved, "dropped": merged.dropped})
@@ -261,3 +275,93 @@ def merge(place: Place, name: str, uri: str, prefer: Literal["name", "uri"] | No
         show.line(f"{name} and {uri} are one asset; {show.count(len(merged.moved), 'key')} moved to it")
         for key in merged.dropped:
             show.line(f"{key}: the value of {uri if prefer == 'name' else name} is gone; `outlast audit` has it")
+
+
+def _refuse_unknown(whole: AssetScope, known: list[AssetScope], new: bool) -> None:
+    """Refuse a merge in which a name or a URI is not known, which is most likely mistyped; all if neither is."""
+    names = [scope.name for scope in known if scope.name is not None]
+    uris = [scope.uri for scope in known if scope.uri is not None]
+    missing = [
+        _unknown(what, str(given), there, others)
+        for what, given, there, others in (("name", whole.name, names, uris), ("URI", whole.uri, uris, names))
+        if given not in there
+    ]
+    if len(missing) == 2 or (missing and not new):
+        new_one = "" if len(missing) == 2 else "If it is meant to be new: --new. "
+        raise NotFound(f"{'; and '.join(missing)}. {new_one}`outlast assets ls` lists those there are")
+
+
+def _unknown(what: str, given: str, there: list[str], others: list[str]) -> str:
+    """Say that no asset has a name (or URI), with those like it."""
+    said = f"there is no asset with the {what} {given!r}"
+    if given in others:
+        other = "a URI" if what == "name" else "the name of another asset"
+        return f"{said}: that is {other}, and merge takes a NAME and a URI; two assets that both have a name stay two"
+    near = difflib.get_close_matches(given, there, n=3)
+    return f"{said} (like it: {', '.join(map(repr, near))})" if near else said
+
+
+# --- rm and unname -------------------------------------------------------------------------------------------
+
+_URI = click.option("--uri", is_flag=True, help="ASSET is a URI.")
+
+
+@assets.command(short_help="Remove an asset with its state.")
+@click.argument("asset")
+@at_place
+@_URI
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@as_json
+def rm(place: Place, asset: str, uri: bool, yes: bool, as_json: bool) -> None:
+    """Remove an asset with its state, its history, and what is known of its name and URI. Asks first, on a terminal.
+
+    The values removed are in `outlast audit`. Its events stay until the runs that made them go.
+
+    \b
+    outlast assets rm oders
+    outlast assets rm s3://bucket/oders --uri --yes
+    """
+    asked = asset_scope(None, asset) if uri else asset_scope(asset)
+    with opened(place.url, create=False) as store:
+        scope, entries = _found(store, asked)
+        if scope is asked:
+            _refuse_stateless(store, asked)
+        if not yes:
+            told = f"{asked} has {show.count(len(entries), 'key')}. They go with their history, for good."
+            confirm(told, "Remove it?", "nothing was removed")
+        cleared = clear(state_of(store, scope)) if entries else 0
+        had: Forgotten = store.backend.send(ForgetAsset(asked.name, asked.uri, person(), whole=True))
+    if as_json:
+        show.document({"name": had.name, "uri": had.uri, "keys": cleared})
+    else:
+        show.line(f"removed {asked}: {show.count(cleared, 'key')}")
+
+
+def _refuse_stateless(store: Store, asked: AssetScope) -> None:
+    """Raise the error for an asset of which nothing is stored."""
+    if _newest_events(store, asked, 1):
+        raise Conflict(f"{asked} has no state to remove, only events; these go with the runs that made them")
+    raise NotFound(f"there is no {asked}; `outlast assets ls` lists those there are")
+
+
+@assets.command(short_help="Forget one of an asset's two names.")
+@click.argument("asset")
+@at_place
+@_URI
+@as_json
+def unname(place: Place, asset: str, uri: bool, as_json: bool) -> None:
+    """Forget a name, or with --uri a URI, of the asset that has it; its state stays with the other one of the two.
+
+    For a merge with a wrong URI, say. What uses ASSET from then on uses another asset.
+
+    \b
+    outlast assets unname s3://bucket/oders --uri
+    """
+    asked = asset_scope(None, asset) if uri else asset_scope(asset)
+    with opened(place.url, create=False) as store:
+        had: Forgotten = store.backend.send(ForgetAsset(asked.name, asked.uri, person()))
+    left = had.name if uri else had.uri
+    if as_json:
+        show.document({"name": had.name if uri else None, "uri": None if uri else had.uri})
+    else:
+        show.line(f"{asset} means this asset no more; its state stays with {left}")

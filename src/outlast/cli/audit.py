@@ -9,23 +9,23 @@ import click
 import msgspec
 
 from ..config import Config
-from ..run_requests import AuditRow
+from ..people_requests import AuditRow
 from ..values import moment
 from . import show
 from .opening import opened
-from .options import Place, as_json, at_place
+from .options import Command, Place, as_json, at_place
 from .person import person
 from .show import Column
 
 __all__ = ["audit"]
 
-#: How the log holds a value that it does not keep: `"12 bytes, blake2b …"`.
-_DIGEST = re.compile(r'"\d+ bytes, blake2b [0-9a-f]+"')
+#: How the log holds a value that it does not keep: `"12 bytes, keyed digest …"`.
+_DIGEST = re.compile(r'"\d+ bytes, keyed digest [0-9a-f]+"')
 #: Characters of a value in the table, at most.
 _WIDTH = 40
 
 
-@click.command(short_help="Show what people have changed, and when.")
+@click.command(cls=Command, short_help="Show what people have changed, and when.")
 @at_place
 @click.option("--dag", metavar="DAG", help="Only what belongs to this dag; a name, or a pattern with * and ?.")
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Stop after so many.")

@@ -10,8 +10,10 @@ from click.shell_completion import CompletionItem, get_completion_class
 from ..errors import OutlastError
 from ..requests import ListScopes, ScopePage
 from ..store import Store
-from ..values import Scope, asset_scope, item_scope, parse_task
+from ..values import Scope, TaskScope, asset_scope, item_scope, parse_task
+from .addresses import by_position
 from .opening import opened, state_of
+from .options import Command
 
 __all__ = ["complete_words", "completion"]
 
@@ -19,7 +21,7 @@ __all__ = ["complete_words", "completion"]
 MOST = 1000
 
 
-@click.command(short_help="Print the script that completes commands in your shell.")
+@click.command(cls=Command, short_help="Print the script that completes commands in your shell.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print a script that lets a shell complete commands, options, addresses and keys.
@@ -58,5 +60,5 @@ def _addresses(store: Store, incomplete: str) -> list[str]:
     """Return addresses that begin so; ids typed in full narrow the search."""
     dag_id, run_id, *_ = [*incomplete.split("/")[:-1], None, None]
     page: ScopePage = store.backend.send(ListScopes(dag_id, run_id, limit=MOST))
-    found = (str(info.scope) for info in page.scopes)
+    found = {by_position(info.scope) for info in page.scopes if isinstance(info.scope, TaskScope)}
     return sorted(name for name in found if name.startswith(incomplete))

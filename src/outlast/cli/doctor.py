@@ -17,7 +17,7 @@ from ..errors import BackendError, ConfigError, OutlastError
 from ..store import connect
 from . import show
 from .opening import refuse_lost, stands_at
-from .options import Place, as_json, at_place
+from .options import Command, Place, as_json, at_place
 
 __all__ = ["doctor"]
 
@@ -39,7 +39,7 @@ class Report(msgspec.Struct):
     exists: bool | None = None
 
 
-@click.command(short_help="Say which store is meant, and whether it is well.")
+@click.command(cls=Command, short_help="Say which store is meant, and whether it is well.")
 @at_place
 @click.option("--deep", is_flag=True, help="Read everything that is stored and check it; may take long.")
 @as_json

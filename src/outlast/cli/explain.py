@@ -12,11 +12,11 @@ import msgspec
 from ..errors import OutlastError
 from ..run_requests import ENDED, Attempts, RunDetail
 from ..store import Store
-from ..values import Entry
+from ..values import Entry, TaskScope
 from . import show
-from .addresses import by_position, parse_instance, task_argument
+from .addresses import by_position, task_argument
 from .opening import opened, state_of
-from .options import Place, as_json, at_place
+from .options import Command, Place, as_json, at_place
 from .run_views import command_line, facts, is_gone, is_held, resume_line, time_text
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ __all__ = ["explain"]
 _KEYS = 10
 
 
-@click.command(short_help="Say what the next attempt of a task instance would do, and why.")
+@click.command(cls=Command, short_help="Say what the next attempt of a task instance would do, and why.")
 @task_argument
 @at_place
 @click.option("--file", "file", metavar="FILE", help="The DAG file; default: the one the run was started with.")
 @as_json
-def explain(place: Place, address: str, file: str | None, as_json: bool) -> None:
+def explain(place: Place, scope: TaskScope, file: str | None, as_json: bool) -> None:
     """Say what the next attempt of a task instance would do, and why. It starts nothing and writes nothing.
 
     Of a task that submits a job elsewhere, that system is asked: its code runs here, as the DAG file has it.
@@ -44,8 +44,7 @@ def explain(place: Place, address: str, file: str | None, as_json: bool) -> None
     """
     from .tasks import attempts_of
 
-    scope = parse_instance(address)
-    with opened(place.url, create=False) as store:
+    with opened(place.url, create=False, reveal=True) as store:
         found, detail = attempts_of(store, scope)
         told = _Explanation(store, found, detail, place)
         with redirect_stdout(sys.stderr):  # what the task's code prints is not the answer
@@ -138,7 +137,10 @@ class _Explanation:
                 return f"attempt {task.attempt} goes on at {time_text(task.due_at)}"
             case "up_for_retry":
                 return f"attempt {task.attempt + 1} begins at {time_text(task.due_at)}"
-        return f"none: it is {task.state}; it runs again only when it is cleared"
+        ended = {"success": "has succeeded", "failed": "has failed for good"}.get(
+            task.state, f"has ended as {task.state}"
+        )
+        return f"none: it {ended}, and runs again only when it is cleared"
 
     def retries_left(self) -> int | None:
         """Return how many failures more are forgiven; None where its code is not known."""
@@ -148,16 +150,17 @@ class _Explanation:
         return max(self.store.config.runner.crash_retries - self.task.crashes, 0)
 
     def show(self) -> None:
-        left = self.retries_left()
+        left, over = self.retries_left(), self.task.state in ENDED
         facts(
             [
-                ("task", str(self.task.scope)),
+                ("task", by_position(self.task.scope)),
+                ("item", self.task.scope.item or ""),
                 ("state", self.task.state + (" (runner gone)" if self.gone and self.task.state == "running" else "")),
                 ("next", self.when()),
-                ("it would", self.would()),
+                ("once cleared" if over else "it would", self.would()),
                 ("because", self.decision.reason if self.decision is not None else ""),
-                ("retries left", "" if left is None else str(left)),
-                ("restarts left", f"{self.crashes_left()} after a death of its process"),
+                ("retries left", "" if left is None or over else str(left)),
+                ("restarts left", "" if over else f"{self.crashes_left()} after a death of its process"),
                 ("has stored", _keys(self.entries)),
                 ("error", self.task.error or ""),
             ]

@@ -17,9 +17,9 @@ from ..runner.logs import log_folder, log_path
 from ..store import Store
 from ..values import TaskScope
 from . import show
-from .addresses import parse_instance, task_argument
+from .addresses import by_position, task_argument
 from .opening import opened
-from .options import Place, at_place
+from .options import Command, Place, at_place
 from .person import person
 from .tasks import attempts_of
 
@@ -31,13 +31,13 @@ LOOK_EVERY = 0.1
 ASK_EVERY = 0.5
 
 
-@click.command(short_help="Print what an attempt has written, or follow it.")
+@click.command(cls=Command, short_help="Print what an attempt has written, or follow it.")
 @task_argument
 @at_place
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="That attempt's log. Default: the newest.")
 @click.option("--all", "every", is_flag=True, help="Every attempt's log, oldest first, each under a heading.")
 @click.option("--follow", "-f", is_flag=True, help="Go on printing until the attempt ends; with --all, the task.")
-def logs(place: Place, address: str, attempt: int | None, every: bool, follow: bool) -> None:
+def logs(place: Place, scope: TaskScope, attempt: int | None, every: bool, follow: bool) -> None:
     """Print the log of a task instance's newest attempt: what its code wrote to standard output and standard error.
 
     Logs are files on the host where the attempt ran, in `[runner] logs_dir`, or else beside the store.
@@ -49,7 +49,6 @@ def logs(place: Place, address: str, attempt: int | None, every: bool, follow: b
     """
     if attempt is not None and every:
         raise click.UsageError("--attempt and --all exclude one another")
-    scope = parse_instance(address)
     with opened(place.url, create=False) as store:
         found, _ = attempts_of(store, scope)
         reader = _Reader(store, found.task.scope)
@@ -69,7 +68,7 @@ def _pick(found: Attempts, wanted: int | None, follow: bool) -> int | None:
             f"its attempts are {', '.join(map(str, numbers))}" if numbers else f"it has not begun ({found.task.state})"
         )
         which = "log" if wanted is None else f"attempt {wanted}"
-        raise NotFound(f"{found.task.scope} has no {which}: {has}")
+        raise NotFound(f"{by_position(found.task.scope)} has no {which}: {has}")
     return wanted
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
+
+import click
 
 from .. import config as configuration
 from ..backends import file_of
@@ -29,8 +32,11 @@ def fixed_url(url: str | None) -> str:
 
 
 @contextmanager
-def opened(url: str | None, *, create: bool) -> Iterator[Store]:
-    """Open the store a command means for the length of a block; NotFound if it would have to be created first."""
+def opened(url: str | None, *, create: bool, reveal: bool | None = None) -> Iterator[Store]:
+    """Open the store a command means for the length of a block; NotFound if it would have to be created first.
+
+    A server is asked for the values of secret keys if the command was given --reveal, or says so by `reveal`.
+    """
     settings = configuration.load()
     resolved, _ = configuration.resolve_url(url, settings)
     path = file_of(resolved, settings)
@@ -42,7 +48,16 @@ def opened(url: str | None, *, create: bool) -> Iterator[Store]:
                 "`outlast doctor` says why this one is meant"
             )
     with connect(url, config=settings) as store:
+        backend: Any = store.backend
+        if hasattr(backend, "reveals"):
+            backend.reveals = _is_revealing() if reveal is None else reveal
         yield store
+
+
+def _is_revealing() -> bool:
+    """Say whether the command that runs was given --reveal."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.params.get("reveal"))
 
 
 def stands_at(path: str) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -17,6 +19,7 @@ from ..errors import OutlastError
 from ..values import NEVER_EXPIRE, Cursor, Scope, asset_scope, item_scope, parse_task
 
 __all__ = [
+    "Command",
     "Commands",
     "Mistake",
     "NobodyToAsk",
@@ -27,6 +30,7 @@ __all__ = [
     "at_scope",
     "cursor_text",
     "duration",
+    "refuse_unknown",
     "retention",
     "reveal",
     "revision_number",
@@ -63,14 +67,57 @@ def as_mistake() -> Iterator[None]:
         raise Mistake(str(error)) from error
 
 
+class Command(click.Command):
+    """A command that refuses an option given twice, of which one would be lost, unless it says that it may be."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:
+            _, _, order = self.make_parser(ctx).parse_args(list(args))
+            _refuse_twice(order)
+        return super().parse_args(ctx, args)
+
+
+def _refuse_twice(given: Sequence[click.Parameter]) -> None:
+    single = [param for param in given if isinstance(param, click.Option) and _is_single(param)]
+    for param, number in Counter(single).items():
+        if number > 1 and param.secondary_opts:
+            raise click.UsageError(f"{param.opts[0]} and {param.secondary_opts[0]} exclude each other; give one, once")
+        if number > 1:
+            raise click.UsageError(f"{max(param.opts, key=len)} is given {number} times; give it once")
+
+
+def _is_single(option: click.Option) -> bool:
+    """Say whether an option means something else the second time it is given."""
+    return not (option.multiple or option.count or (option.is_flag and not option.secondary_opts))
+
+
 class Commands(click.Group):
-    """A group of commands that says what there is when none is given, as a wrong command line."""
+    """A group that lists its commands when none is given, and names the nearest when there is none of that name."""
+
+    command_class = Command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if self.get_command(ctx, args[0]) is None:
+            refuse_unknown(self, ctx, args[0])
+        return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help(), err=True)
             ctx.exit(2)
         return super().parse_args(ctx, args)
+
+
+def refuse_unknown(group: click.Group, ctx: click.Context, name: str) -> None:
+    """Refuse the name of no command, saying which is nearest; what begins as an option does is left to click."""
+    if ctx.resilient_parsing or not name[:1].isalnum():
+        return
+    known = group.list_commands(ctx)
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}."
+    ctx.fail(f"No such command {name!r}. {hint}")
 
 
 # --- What people write -------------------------------------------------------------------------------------

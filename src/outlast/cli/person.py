@@ -9,9 +9,10 @@ from functools import cache
 from typing import TypeVar
 
 from .. import codec
+from ..expiry import expiry_of
 from ..plans import Plan, run
 from ..requests import Check, Operation, Put, Remove, RemoveAll
-from ..state import AssetState, State, TaskState, expiry_of
+from ..state import AssetState, State, TaskState
 from ..values import Entry, JsonValue, Writer, check_key
 from .options import as_mistake
 

@@ -73,7 +73,8 @@ class Display:
         @unseen()
         def see(detail: RunDetail) -> None:
             self.latest[detail.run.id] = detail
-            lines.see(detail, quiet=self.live is not None)
+            others = any(other.is_active for other in self.lines if other is not lines)
+            lines.see(detail, quiet=self.live is not None, named=others)
             if self.live is not None:
                 self.live.update(_tables(self.store, self.latest), refresh=True)
 
@@ -122,18 +123,23 @@ class _Lines:
     def __init__(self, store: Store, dag: DAG) -> None:
         self.store, self.dag = store, dag
         self.seen: dict[TaskScope, tuple[str, int]] = {}
-        self.is_first = True
+        self.is_first = self.is_active = True
         self.logs = log_folder(store.config, store.url)
         self.failures: list[TaskRow] = []
 
-    def see(self, detail: RunDetail, quiet: bool = False) -> None:
-        """Say what has changed since the last look; at the first, what had ended before is only counted."""
+    def see(self, detail: RunDetail, quiet: bool = False, named: bool = False) -> None:
+        """Say what has changed since the last look; at the first, what had ended before is only counted.
+
+        Where others run beside it, each line is `named` after its run.
+        """
+        self.is_active = any(task.state not in ENDED for task in detail.tasks)
+        run = f"{detail.run.dag_id}/{detail.run.run_id} " if named else ""
         if self.is_first:
             self.is_first = False
             done = {task.scope: (task.state, task.attempt) for task in detail.tasks if task.state in ENDED}
             self.seen |= done
             if done and not quiet:
-                click.echo(f"outlast: {count(len(done), 'task instance')} had ended before", err=True)
+                click.echo(f"outlast: {visible(run)}{count(len(done), 'task instance')} had ended before", err=True)
         for task in detail.tasks:
             now = (task.state, task.attempt)
             if self.seen.get(task.scope, ("waiting", 0)) == now:
@@ -142,7 +148,7 @@ class _Lines:
             if task.state == "failed" and task.attempt:
                 self.failures.append(task)
             if not quiet:
-                click.echo(f"{time.strftime('%H:%M:%S')} {visible(_line(task, self.store.clock()))}", err=True)
+                click.echo(f"{time.strftime('%H:%M:%S')} {visible(run + _line(task, self.store.clock()))}", err=True)
                 if task.state == "failed":
                     self.show_failures()
 
@@ -171,14 +177,15 @@ def _line(task: TaskRow, now: int) -> str:
             again = "at once" if wait < 0.5 else f"in {wait:.0f} s"
             return f"{name}: attempt {task.attempt} ended: {_first(task.error)}; another one {again}"
         case "failed":
-            return f"{name}: failed for good at attempt {task.attempt}: {_first(task.error)}"
+            when = f"at attempt {task.attempt}" if task.attempt else "before its first attempt"
+            return f"{name}: failed for good {when}: {_first(task.error)}"
         case "deferred":
             return f"{name}: attempt {task.attempt} waits for a trigger, without a process"
         case "scheduled":
             return f"{name}: attempt {task.attempt} goes on"
         case "up_for_reschedule":
             wait = max(0.0, ((task.due_at or now) - now) / 1e6)
-            return f"{name}: attempt {task.attempt} looks again in {wait:.0f} s"
+            return f"{name}: attempt {task.attempt} looks again {'now' if wait < 0.5 else f'in {wait:.0f} s'}"
         case "waiting":
             return f"{name}: waits" + (f" ({task.error})" if task.error else "")
     return f"{name}: {task.state.replace('_', ' ')}"
@@ -210,8 +217,10 @@ def _table(store: Store, detail: RunDetail) -> Any:
     from rich.table import Table
     from rich.text import Text
 
+    from .run_views import in_order
+
     table = Table.grid(padding=(0, 2))
-    chosen = _chosen(detail.tasks)
+    chosen = _chosen(in_order(detail.tasks))
     for task in chosen:
         colour = _COLOURS.get(task.state, "dim")
         mark = Text(f"{_MARKS.get(task.state, '·')} {task.state.replace('_', ' ')}", style=colour)
@@ -226,10 +235,10 @@ def _table(store: Store, detail: RunDetail) -> Any:
     return table
 
 
-def _chosen(tasks: tuple[TaskRow, ...]) -> list[TaskRow]:
+def _chosen(tasks: list[TaskRow]) -> list[TaskRow]:
     """Return what to show: everything, or what moves first when it is too much."""
     if len(tasks) <= SHOWN:
-        return list(tasks)
+        return tasks
     order = {"running": 0, "up_for_retry": 1, "failed": 2, "waiting": 3}
     ranked = sorted(range(len(tasks)), key=lambda place: (order.get(tasks[place].state, 4), place))
     return [tasks[place] for place in sorted(ranked[:SHOWN])]

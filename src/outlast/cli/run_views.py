@@ -22,12 +22,15 @@ from .show import Column
 __all__ = [
     "age_text",
     "attempt_document",
+    "clear_line",
     "command_line",
     "counts_text",
     "dead_holder",
     "detail_document",
     "facts",
+    "failed_of",
     "first_line",
+    "in_order",
     "is_gone",
     "is_held",
     "params_of",
@@ -37,6 +40,7 @@ __all__ = [
     "run_document",
     "run_name",
     "run_seconds",
+    "run_state_text",
     "since_to",
     "span",
     "state_text",
@@ -46,7 +50,10 @@ __all__ = [
 ]
 
 #: The order in which the states of task instances are counted.
-_ORDER = ("success", "running", "up_for_retry", "waiting", "failed", "upstream_failed", "skipped", "cancelled")
+_ORDER = (
+    *("success", "running", "deferred", "scheduled", "up_for_reschedule", "up_for_retry", "waiting"),
+    *("failed", "upstream_failed", "skipped", "cancelled"),
+)
 #: Characters of an error in a table, at most.
 _ERROR_WIDTH = 60
 
@@ -87,6 +94,13 @@ def place_of(task: TaskRow) -> str:
 def state_text(state: str, gone: bool) -> str:
     """Return a state in words; what runs for a runner that is gone, does not."""
     return f"{state} (runner gone)" if gone and state == "running" else state
+
+
+def run_state_text(run: RunRow, counts: Mapping[str, int], now: int) -> str:
+    """Return a run's state in words; of one that is a success all the same, how many of its tasks have failed."""
+    if run.state == "success" and counts.get("failed"):
+        return f"success ({counts['failed']} failed)"
+    return state_text(run.state, is_gone(run, now))
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
@@ -145,6 +159,20 @@ def resume_line(run: RunRow, url: str | None) -> str:
     return shlex.join(["outlast", "run", run.file, "--run-id", run.run_id, *_store(url)])
 
 
+def failed_of(detail: RunDetail) -> list[TaskRow]:
+    """Return the task instances of a run that have failed or were cancelled: what somebody may want to run again."""
+    return [task for task in in_order(detail.tasks) if task.state in ("failed", "cancelled")]
+
+
+def clear_line(detail: RunDetail, url: str | None) -> str | None:
+    """Return the command that has everything that failed run again; None where nothing has."""
+    failed = failed_of(detail)
+    if not failed:
+        return None
+    what = [by_position(failed[0].scope)] if len(failed) == 1 else [run_name(detail.run), "--failed"]
+    return command_line("tasks", "clear", *what, url=url)
+
+
 def command_line(*words: str, url: str | None) -> str:
     """Return an `outlast` command as it can be typed, for the same store."""
     return shlex.join(["outlast", *words, *_store(url)])
@@ -176,14 +204,36 @@ def _began(task: TaskRow) -> int | None:
 # --- Tables ------------------------------------------------------------------------------------------------------
 
 
+def in_order(tasks: Sequence[TaskRow]) -> list[TaskRow]:
+    """Return task instances with those of one task together, by position, after those of the tasks above it."""
+    places = _places({task.scope.task_id: task.upstream for task in tasks})
+    return sorted(tasks, key=lambda task: (places[task.scope.task_id], task.scope.map_index))
+
+
+def _places(upstream: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """Return the place of each task: as given, but those that a task waits for before it."""
+    places: dict[str, int] = {}
+    pending = list(upstream)[::-1]
+    while pending:
+        task_id = pending[-1]
+        above = [other for other in upstream[task_id] if other in upstream and other not in places]
+        if above and task_id not in places:
+            pending += reversed(above)
+        else:
+            places.setdefault(task_id, len(places))
+            pending.pop()
+    return places
+
+
 def tasks_table(store: Store, detail: RunDetail) -> None:
     """Print a row a task instance, without the columns in which nothing stands."""
     now = store.clock()
     gone = is_gone(detail.run, now)
-    columns = [Column("TASK"), Column("STATE", narrow="keep"), Column("TRY", True), Column("FAILED", True)]
+    columns = [Column("TASK"), Column("STATE", narrow="keep"), Column("ITEM", narrow="cut")]
+    columns += [Column("TRY", True), Column("FAILED", True)]
     columns += [Column("CRASHED", True), Column("STARTED", narrow="keep"), Column("ELAPSED", True)]
     columns += [Column("PROGRESS", narrow="keep"), Column("ERROR", narrow="cut")]
-    rows = [_task_cells(store, task, now, gone) for task in detail.tasks]
+    rows = [_task_cells(store, task, now, gone) for task in in_order(detail.tasks)]
     used = [place for place in range(len(columns)) if place < 2 or any(row[place] for row in rows)]
     show.table([columns[place] for place in used], [[row[place] for place in used] for row in rows])
 
@@ -192,7 +242,8 @@ def _task_cells(store: Store, task: TaskRow, now: int, gone: bool) -> Sequence[s
     numbers = [str(number) if number else "" for number in (task.attempt, task.failures, task.crashes)]
     times = [age_text(_began(task)), span(None if gone else task_seconds(task, now))]
     error = show.cut(first_line(task.error), _ERROR_WIDTH)
-    return [place_of(task), _task_state(task, now, gone), *numbers, *times, _progress_text(store, task), error]
+    names = [place_of(task), _task_state(task, now, gone), show.cut(task.scope.item or "", _ERROR_WIDTH)]
+    return [*names, *numbers, *times, _progress_text(store, task), error]
 
 
 def _task_state(task: TaskRow, now: int, gone: bool) -> str:
@@ -244,7 +295,7 @@ def detail_document(store: Store, detail: RunDetail, reveal: bool) -> dict[str, 
     now = store.clock()
     counts: Counter[str] = Counter(task.state for task in detail.tasks)
     params, masked = params_of(detail.run, store.config, reveal)
-    instances = [task_document(store, task, now) for task in detail.tasks]
+    instances = [task_document(store, task, now) for task in in_order(detail.tasks)]
     run = run_document(detail.run, counts, now)
     return {**run, "params": params, "masked_params": masked, "instances": instances}
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
-from ..run_requests import ENDED, RunDetail, RunRow, RunState, Touched
+from ..people_requests import Touched
+from ..run_requests import ENDED, RunDetail, RunRow, RunState
 from ..runner.logs import log_folder, remove_run_logs, run_folder
 from ..runner.processes import kill_groups
 from ..store import Store
@@ -17,17 +18,19 @@ from ..values import moment
 from . import show
 from .addresses import by_position, parse_run, run_argument
 from .asking import confirm
-from .cancelling import cancel_jobs
+from .jobs import Jobs, NotCancelled, not_cancelled_document, not_cancelled_line
 from .opening import opened
-from .options import Place, as_json, at_place, reveal
+from .options import Commands, Place, as_json, at_place, reveal
 from .person import person
 from .run_views import (
     age_text,
+    clear_line,
     command_line,
     counts_text,
     dead_holder,
     detail_document,
     facts,
+    failed_of,
     is_gone,
     is_held,
     params_of,
@@ -36,8 +39,8 @@ from .run_views import (
     run_document,
     run_name,
     run_seconds,
+    run_state_text,
     span,
-    state_text,
     tasks_table,
     time_text,
 )
@@ -48,7 +51,7 @@ __all__ = ["runs"]
 _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
-@click.group()
+@click.group(cls=Commands)
 def runs() -> None:
     """Look at runs, cancel, remove or prune them.
 
@@ -96,8 +99,13 @@ def ls(place: Place, dag: str | None, states: tuple[str, ...], limit: int, as_js
 
 
 def _run_cells(run: RunRow, counts: Mapping[str, int], now: int) -> list[str]:
-    state = state_text(run.state, is_gone(run, now))
-    return [run_name(run), state, counts_text(counts), age_text(run.started_at), span(run_seconds(run, now))]
+    return [
+        run_name(run),
+        run_state_text(run, counts, now),
+        counts_text(counts),
+        age_text(run.started_at),
+        span(run_seconds(run, now)),
+    ]
 
 
 # --- show ----------------------------------------------------------------------------------------------------
@@ -128,10 +136,11 @@ def show_run(place: Place, address: str, as_json: bool, reveal: bool) -> None:
 
 def _show_facts(store: Store, detail: RunDetail, reveal: bool) -> None:
     run, now = detail.run, store.clock()
+    counts: Counter[str] = Counter(task.state for task in detail.tasks)
     facts(
         [
             ("run", run_name(run)),
-            ("state", state_text(run.state, is_gone(run, now))),
+            ("state", run_state_text(run, counts, now)),
             ("file", run.file),
             ("logical date", show.when(moment(run.logical_date))),
             ("parameters", _params_text(store, run, reveal)),
@@ -139,7 +148,7 @@ def _show_facts(store: Store, detail: RunDetail, reveal: bool) -> None:
             ("ended", time_text(run.ended_at)),
             ("took" if run.ended_at else "has taken", span(run_seconds(run, now))),
             ("runner", _runner_text(run, now)),
-            ("tasks", counts_text(Counter(task.state for task in detail.tasks))),
+            ("tasks", counts_text(counts)),
         ]
     )
 
@@ -161,12 +170,14 @@ def _runner_text(run: RunRow, now: int) -> str:
 def _show_next(detail: RunDetail, now: int, url: str | None) -> None:
     """Say what to type next where a run needs somebody."""
     run = detail.run
-    failed = next((task for task in detail.tasks if task.state in ("failed", "cancelled")), None)
+    failed, again = failed_of(detail), clear_line(detail, url)
     if run.state == "paused" or is_gone(run, now):
         show.note(f"to go on: {resume_line(run, url)}")
-    elif run.state in ("failed", "cancelled") and failed is not None:
-        show.note(f"to run it again: {command_line('tasks', 'clear', by_position(failed.scope), url=url)}")
-        show.note(f"its log: {command_line('logs', by_position(failed.scope), url=url)}")
+    elif run.state in ENDED and again is not None:
+        one = len(failed) == 1
+        show.note(f"to run {'it' if one else 'them'} again: {again}")
+        log = command_line("logs", by_position(failed[0].scope), url=url)
+        show.note(f"its log: {log}" if one else f"the log of the first: {log}")
 
 
 # --- cancel --------------------------------------------------------------------------------------------------
@@ -181,8 +192,9 @@ def cancel(place: Place, address: str, yes: bool, as_json: bool) -> None:
     """End a run before its time: what has not ended of it is cancelled. Asks first, on a terminal.
 
     Attempts that run can store nothing more from that moment; the run's runner notices within a second and stops
-    them. A job that a resumable task has
-    submitted is cancelled with it. State is kept, and `outlast tasks clear` runs a task again.
+    them. The jobs that resumable tasks have submitted are cancelled, where their operators have a `cancel_job`: by
+    the runner, or else by this command, which then says which it could not cancel. State is kept, and
+    `outlast tasks clear` runs a task again.
 
     \b
     outlast runs cancel nightly/2026-11-29
@@ -191,31 +203,47 @@ def cancel(place: Place, address: str, yes: bool, as_json: bool) -> None:
     with opened(place.url, create=False) as store:
         verbs = store.runs_as(person())
         detail = verbs.get(dag_id, run_id)
+        jobs = Jobs(store, detail.run)
         if not yes and detail.run.state not in ENDED:
-            confirm(_cancelling(detail), "Cancel it?", "nothing was cancelled")
+            confirm(_cancelling(detail, jobs), "Cancel it?", "nothing was cancelled")
         touched = verbs.cancel(dag_id, run_id)
         held = is_held(touched.run, store.clock())
-        if not held:
-            cancel_jobs(store, touched.run, touched.tasks)
+        left = [] if held and detail.run.state not in ENDED else jobs.cancel(touched.tasks)
     if as_json:
-        show.document({"run": run_name(touched.run), "cancelled": _addresses(touched), "runner_stops_it": held})
+        show.document(_cancelled_document(touched, held, left))
         return
-    show.line(f"cancelled {run_name(touched.run)}: {show.count(len(touched.tasks), 'task instance')} had not ended")
+    number = show.count(len(touched.tasks), "task instance")
+    if detail.run.state in ENDED:
+        show.line(f"{run_name(touched.run)} had ended; what was still due after {number} of it was tried again")
+    else:
+        _show_cancelled(touched.run, number, held)
+    for job in left:
+        show.line(not_cancelled_line(job))
+
+
+def _show_cancelled(run: RunRow, number: str, held: bool) -> None:
+    show.line(f"cancelled {run_name(run)}: {number} had not ended")
     if held:
-        show.line(f"its runner ({process_text(touched.run.holder)}) notices within a second and stops what still runs")
+        show.line(f"its runner ({process_text(run.holder)}) notices within a second and stops what still runs")
     else:
         show.line("no runner holds it: it has ended now")
 
 
-def _cancelling(detail: RunDetail) -> str:
+def _cancelling(detail: RunDetail, jobs: Jobs) -> str:
     unended = [task for task in detail.tasks if task.state not in ENDED]
     running = sum(task.state == "running" for task in unended)
     of = f"{len(unended)} of {show.count(len(detail.tasks), 'task instance')}"
-    return f"{run_name(detail.run)}: {of} have not ended, {running} of them run. Jobs they submitted are cancelled."
+    told = f"{run_name(detail.run)}: {of} have not ended, {running} of them run. {jobs.prospect(unended)}"
+    return told.strip()
 
 
-def _addresses(touched: Touched) -> list[str]:
-    return [by_position(task.scope) for task in touched.tasks]
+def _cancelled_document(touched: Touched, held: bool, left: list[NotCancelled]) -> dict[str, Any]:
+    return {
+        "run": run_name(touched.run),
+        "cancelled": [by_position(task.scope) for task in touched.tasks],
+        "runner_stops_it": held,
+        "not_cancelled": [not_cancelled_document(job) for job in left],
+    }
 
 
 # --- rm ------------------------------------------------------------------------------------------------------
@@ -271,8 +299,9 @@ def rm(place: Place, address: str, force: bool, yes: bool, as_json: bool) -> Non
 def prune(place: Place, dry_run: bool, keep_days: int | None, yes: bool, as_json: bool) -> None:
     """Remove runs that ended long ago, with state, history, results and logs. Asks first, on a terminal.
 
-    A run that has not ended stays, however old. `outlast run` does the same by itself, a few runs at a time. It
-    works in batches, so that writers need not wait; interrupted, it goes on the next time.
+    Events of assets that are as old go too, once no run is left that made them or was started for them, and no DAG is
+    still to be started for them. A run that has not ended stays, however old. `outlast run` does the same by itself, a
+    few runs at a time. It works in batches, so that writers need not wait; interrupted, it goes on the next time.
 
     \b
     outlast runs prune --dry-run
@@ -282,8 +311,8 @@ def prune(place: Place, dry_run: bool, keep_days: int | None, yes: bool, as_json
         verbs = store.runs_as(person())
         days = store.config.runner.keep_runs_days if keep_days is None else keep_days
         names = verbs.prune(keep_days=days, dry_run=True)
-        if names and not dry_run:
-            if not yes:
+        if not dry_run:
+            if names and not yes:
                 told = f"{show.count(len(names), 'run')} ended more than {show.count(days, 'day')} ago."
                 confirm(told, "Remove them for good?", "nothing was removed")
             names = verbs.prune(keep_days=days, removed=_remover(store, len(names)))

@@ -9,12 +9,13 @@ from datetime import timedelta
 import click
 
 from .. import codec
-from ..errors import InvalidValue
+from ..errors import InvalidValue, NotFound
 from ..state import AssetState, TaskState
-from ..values import AssetScope, Entry, JsonValue, Scope
+from ..values import AssetScope, Entry, JsonValue, Scope, TaskScope
 from . import options, person, show
+from .meant import has_instance, meant, run_of
 from .opening import is_there, opened, state_of
-from .options import Mistake, NobodyToAsk, Place, as_json, at_scope, revision_number, revision_or_absent, words
+from .options import Command, Mistake, NobodyToAsk, Place, as_json, at_scope, revision_number, revision_or_absent, words
 
 __all__ = ["clear", "restore", "rm", "set_value"]
 
@@ -29,7 +30,7 @@ _RETENTION = click.option(
 # --- set -----------------------------------------------------------------------------------------------------
 
 
-@click.command("set", short_help="Write one value.", context_settings={"ignore_unknown_options": True})
+@click.command("set", cls=Command, short_help="Write one value.", context_settings={"ignore_unknown_options": True})
 @words("[ADDRESS] KEY JSON")
 @at_scope
 @click.option("--string", is_flag=True, help="Take JSON for a text and store it as it is.")
@@ -40,6 +41,7 @@ _RETENTION = click.option(
     callback=revision_or_absent,
     help="Only if the key is at this revision, or `absent`; else exit 9.",
 )
+@click.option("--create", is_flag=True, help="Also where the run is there and has no such task instance.")
 @as_json
 def set_value(
     place: Place,
@@ -47,9 +49,13 @@ def set_value(
     string: bool,
     retention: timedelta | None,
     if_revision: int | str | None,
+    create: bool,
     as_json: bool,
 ) -> None:
     """Write one value. It is JSON, so a text needs double quotes, or --string; - reads it from standard input.
+
+    Where no run of that name is known, as with a script, the address is made by its first write. Where one is, it has
+    to have that task instance, or something stored there, unless --create is given.
 
     \b
     outlast state set nightly/2026-11-29/ingest page 41
@@ -63,8 +69,24 @@ def set_value(
     value = _value(text, string)
     with opened(place.url, create=True) as store:
         state = state_of(store, scope)
+        is_new = isinstance(scope, TaskScope) and not is_there(state)
+        if not create and isinstance(scope, TaskScope) and not state.keys():
+            _refuse_unknown(state)
         entry = person.put(state, key, value, retention=retention, revision=_expected(if_revision))
+        if is_new:
+            show.note(f"outlast: created {scope}")
         _show_written(state, entry, as_json)
+
+
+def _refuse_unknown(state: TaskState | AssetState) -> None:
+    """Refuse a task instance that its run, which is there, does not have."""
+    scope = state.scope
+    detail = run_of(state.backend, scope) if isinstance(scope, TaskScope) else None
+    if detail is None or not isinstance(scope, TaskScope) or has_instance(detail, scope):
+        return
+    told = meant(scope, detail) or NotFound(f"there is no {scope}")
+    stop = "" if told.message.endswith("?") else "."
+    raise NotFound(f"{told.message}{stop} To store it there all the same add --create")
 
 
 def _expected(given: int | str | None) -> int | None:
@@ -122,7 +144,7 @@ def _show_written(state: TaskState | AssetState, entry: Entry, as_json: bool) ->
 # --- restore -------------------------------------------------------------------------------------------------
 
 
-@click.command(short_help="Write an earlier version again.")
+@click.command(cls=Command, short_help="Write an earlier version again.")
 @words("[ADDRESS] KEY REVISION")
 @at_scope
 @_RETENTION
@@ -136,7 +158,7 @@ def restore(place: Place, given: tuple[str, ...], retention: timedelta | None, a
     scope, (key, text) = place.scope_and(given, "KEY", "REVISION")
     _refuse_retention(scope, retention)
     revision = revision_number(text)
-    with opened(place.url, create=False) as store:
+    with opened(place.url, create=False, reveal=True) as store:
         state = state_of(store, scope)
         _show_written(state, person.restore(state, key, revision, retention), as_json)
 
@@ -144,7 +166,7 @@ def restore(place: Place, given: tuple[str, ...], retention: timedelta | None, a
 # --- rm and clear --------------------------------------------------------------------------------------------
 
 
-@click.command(short_help="Remove keys.")
+@click.command(cls=Command, short_help="Remove keys.")
 @words("[ADDRESS] KEY…")
 @at_scope
 @as_json
@@ -171,7 +193,7 @@ def _absent(removed: dict[str, bool]) -> list[str]:
     return [key for key, was_there in removed.items() if not was_there]
 
 
-@click.command(short_help="Remove every key of a scope.")
+@click.command(cls=Command, short_help="Remove every key of a scope.")
 @words("[ADDRESS]")
 @at_scope
 @click.option("--yes", is_flag=True, help="Do not ask.")

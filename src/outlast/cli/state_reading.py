@@ -14,8 +14,10 @@ from ..state import AssetState, TaskState
 from ..store import Store
 from ..values import Change, Cursor, Entry, Reset, ScopeInfo, TaskScope, Version
 from . import show
+from .addresses import parse_run
+from .meant import has_instance, meant, run_of
 from .opening import is_there, opened, state_of
-from .options import Place, as_json, as_mistake, at_place, at_scope, cursor_text, duration, reveal, words
+from .options import Command, Place, as_json, as_mistake, at_place, at_scope, cursor_text, duration, reveal, words
 from .show import Column
 
 __all__ = ["find", "get", "history", "ls", "watch"]
@@ -24,48 +26,71 @@ __all__ = ["find", "get", "history", "ls", "watch"]
 # --- ls ------------------------------------------------------------------------------------------------------
 
 
-@click.command(short_help="List scopes, or the keys of one.")
+@click.command(cls=Command, short_help="List scopes, or the keys of one.")
 @words("[ADDRESS]")
 @at_scope
 @click.option("--prefix", default="", help="Only keys that begin so.")
+@click.option("--all", "every", is_flag=True, help="Also scopes in which nothing is stored now.")
 @click.option("--dag", help="Only scopes of this dag; a name, or a pattern with * and ?.")
 @click.option("--run", help="Only scopes of this run, likewise.")
 @click.option("--task", help="Only scopes of this task, likewise.")
 @click.option("--assets", is_flag=True, help="Only assets.")
 @reveal
 @as_json
-def ls(place: Place, given: tuple[str, ...], prefix: str, as_json: bool, reveal: bool, **chosen: Any) -> None:
+def ls(
+    place: Place, given: tuple[str, ...], prefix: str, every: bool, as_json: bool, reveal: bool, **chosen: Any
+) -> None:
     """List scopes, or the keys of one.
 
     Without ADDRESS: every task instance and asset with its live entries, their bytes, its newest attempt (0: none
-    has begun) and its last change. With one: its keys, in order.
+    has begun) and its last change. With DAG/RUN: those of that run. With the address of a scope: its keys, in order.
 
     \b
     outlast state ls
     outlast state ls --dag 'night*' --run 2026-11-29
+    outlast state ls nightly/2026-11-29
     outlast state ls nightly/2026-11-29/ingest
     outlast state ls nightly/2026-11-29/ingest --prefix page/
     outlast state ls --asset orders --json
     """
+    if len(given) == 1 and given[0].count("/") == 1 and not (place.of_asset or any(chosen.values())):
+        (address,), given = given, ()
+        chosen["dag"], chosen["run"] = map(_exactly, parse_run(address))
     if not given and not place.of_asset:
         if prefix or place.item is not None:
             option, what = ("--prefix", "the keys of one scope") if prefix else ("--item", "one item of a task")
             raise click.UsageError(f"{option} is for {what}; give its ADDRESS")
         with opened(place.url, create=False) as store:
-            _show_scopes(list(_scopes(store, **chosen)), as_json)
+            _show_scopes(list(_scopes(store, every=every, **chosen)), as_json)
         return
-    if any(chosen.values()):
-        raise click.UsageError("--dag, --run, --task and --assets choose scopes; with one scope given they say nothing")
+    if every or any(chosen.values()):
+        raise click.UsageError(
+            "--dag, --run, --task, --assets and --all choose scopes; with one scope given they say nothing"
+        )
     scope, _ = place.scope_and(given)
     with opened(place.url, create=False) as store:
         state = state_of(store, scope)
         entries = state.entries(prefix)
-        if not entries and not is_there(state):
+        if not entries and (not is_there(state) or _instead_of(state)):
             raise _nothing_at(state)
         _show_entries(state, entries, as_json, reveal)
 
 
-def _scopes(store: Store, dag: str | None, run: str | None, task: str | None, assets: bool) -> Iterator[ScopeInfo]:
+def _exactly(name: str) -> str:
+    """Return a pattern that means one name, whatever stands in it."""
+    return "".join(f"[{character}]" if character in "*?[" else character for character in name)
+
+
+def _scopes(
+    store: Store, dag: str | None, run: str | None, task: str | None, assets: bool, every: bool
+) -> Iterator[ScopeInfo]:
+    """Yield what is asked for, without scopes in which nothing is stored now unless `every` one is."""
+    for info in _all_scopes(store, dag, run, task, assets):
+        if every or info.entries:
+            yield info
+
+
+def _all_scopes(store: Store, dag: str | None, run: str | None, task: str | None, assets: bool) -> Iterator[ScopeInfo]:
     patterns = {"dag_id": dag, "run_id": run, "task_id": task}
     asked = {name: pattern for name, pattern in patterns.items() if pattern is not None}
     if assets and asked:
@@ -128,7 +153,7 @@ def _entry_row(entry: Entry, hidden: bool) -> list[str]:
 # --- get and history -----------------------------------------------------------------------------------------
 
 
-@click.command(short_help="Print one value.")
+@click.command(cls=Command, short_help="Print one value.")
 @words("[ADDRESS] KEY")
 @at_scope
 @click.option("--raw", is_flag=True, help="Print a text as it is, without JSON's quotes and escapes.")
@@ -150,7 +175,8 @@ def get(place: Place, given: tuple[str, ...], raw: bool, as_json: bool, reveal: 
         entry = state.entry(key)
         if entry is None:
             raise _no_key(state, key)
-        hidden = show.is_secret(state.config, key, reveal)
+        masked_there = entry.value == show.MASK and hasattr(store.backend, "reveals")  # by the server
+        hidden = show.is_secret(state.config, key, reveal) or (masked_there and not reveal)
     if as_json:
         show.document(show.entry_document(entry, hidden))
     else:
@@ -159,7 +185,7 @@ def get(place: Place, given: tuple[str, ...], raw: bool, as_json: bool, reveal: 
             show.note(f"the value of {key!r} is masked ([state_store] secret_keys); --reveal shows it")
 
 
-@click.command(short_help="List what a key has held.")
+@click.command(cls=Command, short_help="List what a key has held.")
 @words("[ADDRESS] KEY")
 @at_scope
 @reveal
@@ -197,7 +223,17 @@ def _version_row(version: Version, hidden: bool) -> list[str]:
 
 
 def _nothing_at(state: TaskState | AssetState) -> NotFound:
-    return NotFound(f"there is no {state.scope}; `outlast state ls` lists what there is")
+    """Return the error for a scope that is not there, saying what its run has instead."""
+    return _instead_of(state) or NotFound(f"there is no {state.scope}; `outlast state ls` lists what there is")
+
+
+def _instead_of(state: TaskState | AssetState) -> NotFound | None:
+    """Return the error for a task instance its run does not have, None for one it has, or that has no run."""
+    scope = state.scope
+    detail = run_of(state.backend, scope) if isinstance(scope, TaskScope) else None
+    if detail is None or not isinstance(scope, TaskScope) or has_instance(detail, scope):
+        return None
+    return meant(scope, detail)
 
 
 def _no_key(state: TaskState | AssetState, key: str) -> NotFound:
@@ -206,7 +242,10 @@ def _no_key(state: TaskState | AssetState, key: str) -> NotFound:
         return _nothing_at(state)
     import difflib
 
-    near = difflib.get_close_matches(key, state.keys(), n=3)
+    keys = state.keys()
+    if not keys and (instead := _instead_of(state)):
+        return instead
+    near = difflib.get_close_matches(key, keys, n=3)
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "; `outlast state ls` lists its keys"
     return NotFound(f"{state.scope} has no {key!r}{hint}")
 
@@ -214,7 +253,7 @@ def _no_key(state: TaskState | AssetState, key: str) -> NotFound:
 # --- watch ---------------------------------------------------------------------------------------------------
 
 
-@click.command(short_help="Print what changes, as it changes.")
+@click.command(cls=Command, short_help="Print what changes, as it changes.")
 @words("[ADDRESS]")
 @at_scope
 @click.option("--cursor", metavar="CURSOR", callback=cursor_text, help="Go on from here; an earlier watch printed it.")
@@ -277,7 +316,7 @@ def _entry_line(entry: Entry, hidden: bool) -> str:
 # --- find ----------------------------------------------------------------------------------------------------
 
 
-@click.command(short_help="Search entries across scopes.")
+@click.command(cls=Command, short_help="Search entries across scopes.")
 @at_place
 @click.option("--dag", help="Only in this dag; a name, or a pattern with * and ? (case counts).")
 @click.option("--run", help="Only in this run, likewise.")

@@ -7,17 +7,19 @@ from typing import Any, Literal
 import click
 
 from ..errors import NotFound
-from ..run_requests import ENDED, Attempts, RunDetail, TaskRow, Touched
+from ..people_requests import Touched
+from ..run_requests import ENDED, Attempts, RunDetail, TaskRow
 from ..store import Store
-from ..values import Entry, TaskScope
+from ..values import Entry, JsonValue, TaskScope
 from . import show
-from .addresses import by_position, parse_instance, parse_run, run_argument, task_argument
+from .addresses import by_position, parse_run, run_argument, task_argument
 from .asking import confirm
-from .cancelling import cancel_jobs
 from .clearing import clear
 from .explain import explain
+from .jobs import Jobs, NotCancelled, not_cancelled_document, not_cancelled_line
+from .meant import meant
 from .opening import opened, state_of
-from .options import Place, as_json, at_place
+from .options import Commands, Place, as_json, at_place, reveal
 from .person import person
 from .run_views import (
     age_text,
@@ -25,11 +27,11 @@ from .run_views import (
     command_line,
     facts,
     first_line,
+    in_order,
     is_gone,
     is_held,
     process_text,
     resume_line,
-    run_name,
     since_to,
     span,
     state_text,
@@ -39,10 +41,10 @@ from .run_views import (
 )
 from .show import Column
 
-__all__ = ["tasks"]
+__all__ = ["attempts_of", "tasks"]
 
 
-@click.group()
+@click.group(cls=Commands)
 def tasks() -> None:
     """Look at the task instances of a run; clear, cancel or mark them.
 
@@ -52,6 +54,7 @@ def tasks() -> None:
     outlast tasks ls nightly/2026-11-29                    the task instances of a run
     outlast tasks show nightly/2026-11-29/ingest           one of them, with its attempts and what it has stored
     outlast tasks explain nightly/2026-11-29/ingest        what its next attempt would do, and why
+    outlast tasks result nightly/2026-11-29/ingest         what it has returned
     outlast tasks clear nightly/2026-11-29/ingest          have it run again
     outlast tasks mark success nightly/2026-11-29/ingest   take it for done
     """
@@ -80,7 +83,7 @@ def ls(place: Place, address: str, as_json: bool) -> None:
         detail = store.runs_as(person()).get(*parse_run(address))
         if as_json:
             now = store.clock()
-            show.document([task_document(store, task, now) for task in detail.tasks])
+            show.document([task_document(store, task, now) for task in in_order(detail.tasks)])
         else:
             tasks_table(store, detail)
 
@@ -92,21 +95,22 @@ def ls(place: Place, address: str, as_json: bool) -> None:
 @task_argument
 @at_place
 @as_json
-def show_task(place: Place, address: str, as_json: bool) -> None:
-    """Show one task instance: its state, every attempt and how it ended, and the keys it has stored with their sizes.
+def show_task(place: Place, scope: TaskScope, as_json: bool) -> None:
+    """Show one task instance: its state, every attempt and how it ended, its result, and the keys it has stored.
 
     \b
     outlast tasks show nightly/2026-11-29/ingest
     outlast tasks show nightly/2026-11-29/load/3
+    outlast tasks show nightly/2026-11-29/copy --item orders.csv
     """
-    scope = parse_instance(address)
     with opened(place.url, create=False) as store:
         found, detail = attempts_of(store, scope)
         entries = state_of(store, found.task.scope).entries()
         if as_json:
             attempts = [attempt_document(attempt) for attempt in found.attempts]
             keys = [_key_document(entry) for entry in entries]
-            show.document({**task_document(store, found.task, store.clock()), "attempts": attempts, "keys": keys})
+            more = {"result": _shown_result(store, found.task, reveal=False), "attempts": attempts, "keys": keys}
+            show.document({**task_document(store, found.task, store.clock()), **more})
             return
         _show_task(store, found, detail)
         _show_keys(entries)
@@ -120,25 +124,7 @@ def attempts_of(store: Store, scope: TaskScope) -> tuple[Attempts, RunDetail]:
     try:
         return verbs.attempts(scope), detail
     except NotFound as error:
-        raise _not_there(scope, detail) or error from None
-
-
-def _not_there(scope: TaskScope, detail: RunDetail) -> NotFound | None:
-    """Return an error that names what was probably meant; None where nothing is like it."""
-    import difflib
-
-    of_task = [task.scope.map_index for task in detail.tasks if task.scope.task_id == scope.task_id]
-    if of_task and scope.map_index < 0:
-        return NotFound(f"{scope} is mapped; name one of its instances: {scope}/{min(of_task)} to /{max(of_task)}")
-    if of_task == [-1]:
-        return NotFound(f"{scope.task_id} is not mapped; its address is {str(scope).rpartition('/')[0]}")
-    if of_task:
-        return NotFound(f"there is no {scope}; the task's instances are {min(of_task)} to {max(of_task)}")
-    names = {task.scope.task_id for task in detail.tasks}
-    near = difflib.get_close_matches(scope.task_id, names, n=3)
-    run = run_name(detail.run)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"`outlast tasks ls {run}` lists those it has"
-    return NotFound(f"run {run} has no task {scope.task_id}; {hint}")
+        raise meant(scope, detail) or error from None
 
 
 def _show_task(store: Store, found: Attempts, detail: RunDetail) -> None:
@@ -146,7 +132,8 @@ def _show_task(store: Store, found: Attempts, detail: RunDetail) -> None:
     gone = is_gone(detail.run, now)
     facts(
         [
-            ("task", str(task.scope)),
+            ("task", by_position(task.scope)),
+            ("item", task.scope.item or ""),
             ("state", state_text(task.state, gone)),
             ("waits for", ", ".join(task.upstream)),
             ("try", str(task.attempt or "")),
@@ -155,6 +142,7 @@ def _show_task(store: Store, found: Attempts, detail: RunDetail) -> None:
             ("next attempt", time_text(task.due_at) if task.state == "up_for_retry" else ""),
             ("runs in", process_text(task.child) if task.state == "running" and not gone else ""),
             ("error", task.error or ""),
+            ("result", _result_text(store, task)),
         ]
     )
     if found.attempts:
@@ -204,6 +192,51 @@ def _show_next(task: TaskRow, detail: RunDetail, url: str | None) -> None:
         show.note(f"to run it again: {command_line('tasks', 'clear', by_position(task.scope), url=url)}")
 
 
+# --- result --------------------------------------------------------------------------------------------------
+
+#: The name of what a task returns.
+_RETURNED = "return_value"
+
+
+@tasks.command(short_help="Print what a task instance has returned.")
+@task_argument
+@at_place
+@click.option("--key", default=_RETURNED, show_default=True, help="What it has pushed under this key instead.")
+@reveal
+@as_json
+def result(place: Place, scope: TaskScope, key: str, as_json: bool, reveal: bool) -> None:
+    """Print what a task instance has returned, or pushed under a key, as JSON. Exit 4: there is no such result.
+
+    \b
+    outlast tasks result nightly/2026-11-29/ingest
+    outlast tasks result nightly/2026-11-29/ingest --key rows --json
+    """
+    with opened(place.url, create=False) as store:
+        found, _ = attempts_of(store, scope)
+        value = store.runs_as(person()).result(found.task.scope, key)
+        hidden = show.is_secret(store.config, key, reveal)
+    if as_json:
+        shown = {"key": key, "value": None if hidden else value, "masked": hidden}
+        show.document({"address": by_position(found.task.scope), **shown})
+    else:
+        show.value(value, hidden, raw=False)
+
+
+def _shown_result(store: Store, task: TaskRow, reveal: bool) -> JsonValue:
+    """Return what a task instance has returned; None where there is nothing, or it is masked."""
+    if show.is_secret(store.config, _RETURNED, reveal):
+        return None
+    try:
+        return store.runs_as(person()).result(task.scope)
+    except NotFound:
+        return None
+
+
+def _result_text(store: Store, task: TaskRow) -> str:
+    value = _shown_result(store, task, reveal=False)
+    return "" if value is None else show.cut(show.value_text(value))
+
+
 # --- cancel and mark -----------------------------------------------------------------------------------------
 
 
@@ -212,26 +245,27 @@ def _show_next(task: TaskRow, detail: RunDetail, url: str | None) -> None:
 @at_place
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @as_json
-def cancel(place: Place, address: str, yes: bool, as_json: bool) -> None:
+def cancel(place: Place, scope: TaskScope, yes: bool, as_json: bool) -> None:
     """End one task instance before its time, and with it what waits for it. Asks first, on a terminal.
 
-    An attempt that runs can store nothing more from that moment and is stopped within a second; the job a resumable
-    task has submitted is cancelled with it. Its state is kept, and `outlast tasks clear` runs it again. The rest of
-    the run goes on.
+    An attempt that runs can store nothing more from that moment and is stopped within a second. The job a resumable
+    task has submitted is cancelled with it, where its operator has a `cancel_job`: by the run's runner, or else by
+    this command, which then says which job it could not cancel. Its state is kept, and `outlast tasks clear` runs it
+    again. The rest of the run goes on.
 
     \b
     outlast tasks cancel nightly/2026-11-29/ingest
     """
-    scope = parse_instance(address)
     with opened(place.url, create=False) as store:
-        found, _ = attempts_of(store, scope)
-        if not yes and found.task.state not in ENDED:
-            told = f"{scope} is {found.task.state}. A job it has submitted is cancelled with it."
+        found, detail = attempts_of(store, scope)
+        task, jobs = found.task, Jobs(store, detail.run)
+        if not yes and task.state not in ENDED:
+            told = f"{by_position(task.scope)} is {task.state}. {jobs.prospect([task])}".strip()
             confirm(told, "Cancel it?", "nothing was cancelled")
-        touched = store.runs_as(person()).mark(found.task.scope, "cancelled")
-        if not is_held(touched.run, store.clock()):
-            cancel_jobs(store, touched.run, touched.tasks)
-        _show_touched(touched, found.task, store.clock(), place, as_json)
+        touched = store.runs_as(person()).mark(task.scope, "cancelled")
+        is_left = task.state not in ENDED and is_held(touched.run, store.clock())  # to the runner
+        left = [] if is_left else jobs.cancel(touched.tasks)
+        _show_touched(touched, task, store.clock(), place, as_json, left)
 
 
 @tasks.command(short_help="Take a task instance for done, or for failed.")
@@ -239,32 +273,49 @@ def cancel(place: Place, address: str, yes: bool, as_json: bool) -> None:
 @task_argument
 @at_place
 @as_json
-def mark(place: Place, state: Literal["success", "failed"], address: str, as_json: bool) -> None:
+def mark(place: Place, state: Literal["success", "failed"], scope: TaskScope, as_json: bool) -> None:
     """Take a task instance for done, or for failed, without running it.
 
-    An attempt that runs is stopped. What had given up because of it waits again when it is marked success.
+    An attempt that runs is stopped. What had given up because of it waits again when it is marked success. One that
+    has ended so already is left as it is.
 
     \b
     outlast tasks mark success nightly/2026-11-29/ingest
     outlast tasks mark failed nightly/2026-11-29/load/3
     """
-    scope = parse_instance(address)
     with opened(place.url, create=False) as store:
         found, _ = attempts_of(store, scope)
         touched = store.runs_as(person()).mark(found.task.scope, state)
         _show_touched(touched, found.task, store.clock(), place, as_json)
 
 
-def _show_touched(touched: Touched, before: TaskRow, now: int, place: Place, as_json: bool) -> None:
+def _show_touched(
+    touched: Touched,
+    before: TaskRow,
+    now: int,
+    place: Place,
+    as_json: bool,
+    left: list[NotCancelled] | None = None,
+) -> None:
     """Say what a task instance was and is, and what goes on with its run."""
     run, (task,) = touched.run, touched.tasks
     held = is_held(run, now)
     go_on = None if held or run.state in ENDED else resume_line(run, place.url)
     if as_json:
         facts_of = {"address": by_position(task.scope), "before": before.state, "state": task.state}
-        show.document({**facts_of, "run_state": run.state, "runner": held, "go_on": go_on})
+        jobs = {} if left is None else {"not_cancelled": [not_cancelled_document(job) for job in left]}
+        show.document({**facts_of, "run_state": run.state, "runner": held, "go_on": go_on, **jobs})
         return
-    show.line(f"{task.scope} was {before.state} and is {task.state}")
+    if before.state == task.state:
+        show.line(f"{by_position(task.scope)} is {task.state} already; nothing was changed")
+        for job in left or ():
+            show.line(not_cancelled_line(job))
+        if before.aftermath is not None and left == []:
+            show.line("what was due after its end is done: a job it had submitted does not run any more")
+        return
+    show.line(f"{by_position(task.scope)} was {before.state} and is {task.state}")
+    for job in left or ():
+        show.line(not_cancelled_line(job))
     if before.state == "running" and held:
         show.line("its attempt is being stopped")
     if go_on is not None:
