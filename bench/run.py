@@ -21,9 +21,13 @@ from typing import Any
 
 import apsw
 import calls
+import door
 import million
+import planning
+import postgres
 import processes
 import startup
+import tasks
 import waiting
 from measure import Line, Setting
 
@@ -35,7 +39,11 @@ FIGURES: dict[str, Callable[[Setting], list[Line]]] = {
     "sweep": processes.sweeping,
     "size": million.size,
     "start": startup.starting,
+    "plan": planning.planning,
+    "task": tasks.doing_nothing,
     "wait": waiting.waiting,
+    "postgres": postgres.postgres,
+    "door": door.door,
 }
 
 _WIDTH = 62

@@ -12,17 +12,9 @@ from typing import NamedTuple
 from measure import Line, Setting, Target, spread
 from stores import connect
 
+from outlast.deferral_requests import Deferral
 from outlast.requests import Fence
-from outlast.run_requests import (
-    Begin,
-    Deferral,
-    ProcessRef,
-    ReleaseRun,
-    Report,
-    RunDetail,
-    StartRun,
-    TaskSpec,
-)
+from outlast.run_requests import Begin, ProcessRef, ReleaseRun, Report, RunDetail, StartRun, TaskSpec
 
 TASKS = 1000
 

@@ -12,7 +12,7 @@ from hypothesis import settings
 ROOT = Path(__file__).resolve().parent.parent
 OPTIONAL = "optional:"  # README.md, "Working on outlast"
 UNTESTED = "untested block"
-FOR_TESTS = {"OUTLAST_SOAK", "OUTLAST_TEST_INSTALLED"}
+FOR_TESTS = {"OUTLAST_SOAK", "OUTLAST_TEST_INSTALLED", "OUTLAST_TEST_POSTGRES"}
 
 IN_CI = os.environ.get("CI") == "true"
 SOAK = os.environ.get("OUTLAST_SOAK") == "1"

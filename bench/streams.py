@@ -1,0 +1,109 @@
+"""A thousand event streams on one server: what a writer feels of them, when they hear of a write, and their memory."""
+
+from __future__ import annotations
+
+import multiprocessing
+import selectors
+import socket
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+from loading import NUMBER, Load, message
+from measure import Line, Setting, Spread, Target
+from serving import Serving
+
+STREAMS = 1000
+
+_new = multiprocessing.get_context("spawn")
+
+#: Sends a numbered write and waits for its answer.
+Write = Callable[[int], None]
+
+
+def streaming(server: Serving, setting: Setting, write: Write) -> list[Line]:
+    """Measure a writer who pauses 5 ms between calls, without streams and with a thousand that see everything."""
+    calls = 200 if setting.quick else 800
+    alone, _ = _written(write, calls, 1)
+    setting.progress(f"door: {STREAMS:,} streams")
+    with _Listeners(server) as listeners:
+        beside, sent = _written(write, calls, 1_000_001)
+        time.sleep(1.5)
+        memory = server.memory
+    delivery = Load(0, sorted(late for heard in listeners.heard.values() for late in _late(sent, heard)))
+    assert len(delivery.seconds) == STREAMS * calls, "a stream has not heard of the last write"
+    return [
+        Line("a writer's p99, no streams", _one(alone.share(0.99)), "ms"),
+        Line(f"a writer's p99, {STREAMS:,} streams", _one(beside.share(0.99)), "ms"),
+        Line("the same, against none", _one(beside.share(0.99) / alone.share(0.99)), "×", Target("≤", 2)),
+        Line(f"{STREAMS:,} streams: delivery, p99", _one(delivery.share(0.99)), "ms", Target("≤", 1000)),
+        Line(f"{STREAMS:,} streams: the server's memory", _one(memory), "MiB", Target("≤", 300)),
+    ]
+
+
+def _written(write: Write, calls: int, first: int) -> tuple[Load, dict[int, float]]:
+    taken, sent = [], {}
+    for number in range(first, first + calls):
+        began = time.perf_counter()
+        write(number)
+        sent[number] = time.perf_counter()
+        taken.append(sent[number] - began)
+        time.sleep(0.005)
+    return Load(0, sorted(taken)), sent
+
+
+def _late(sent: dict[int, float], heard: list[tuple[int, float]]) -> Iterator[float]:
+    """Yield how long after each write a stream had its value or a newer one: of a key that is written fast, not all."""
+    place = 0
+    for number, at in sent.items():
+        while place < len(heard) and heard[place][0] < number:
+            place += 1
+        if place == len(heard):
+            return
+        yield heard[place][1] - at
+
+
+class _Listeners:
+    """Streams that are open in a process of their own, and what each has heard when."""
+
+    def __init__(self, server: Serving) -> None:
+        self.stop, (self.ready, sender) = _new.Event(), _new.Pipe(duplex=False)
+        self.process = _new.Process(target=_listen, args=(server.port, server.admin, self.stop, sender))
+        self.heard: dict[int, list[tuple[int, float]]] = {}
+
+    def __enter__(self) -> _Listeners:
+        self.process.start()
+        self.ready.recv()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        self.heard = self.ready.recv()
+        self.process.join()
+
+
+def _listen(port: int, token: str, stop: Any, sender: Connection) -> None:
+    heard: dict[int, list[tuple[int, float]]] = {}
+    ask = message("GET", "/api/outlast/v1/events?dag=nightly", token)
+    with selectors.DefaultSelector() as selector:
+        for number in range(STREAMS):
+            stream = socket.create_connection(("127.0.0.1", port))
+            stream.sendall(ask)
+            stream.setblocking(False)
+            selector.register(stream, selectors.EVENT_READ, heard.setdefault(number, []))
+            if number % 50 == 49:
+                time.sleep(0.05)
+        time.sleep(2)
+        sender.send("ready")
+        while not stop.is_set():
+            for key, _ in selector.select(0.2):
+                data = key.fileobj.recv(1 << 20)  # type: ignore[union-attr]
+                assert data, "a stream ended"
+                now = time.perf_counter()
+                key.data.extend((int(part[: len(NUMBER)]), now) for part in data.split(b'"cursor":"c')[1:])
+    sender.send(heard)
+
+
+def _one(value: float) -> Spread:
+    return Spread(value, value, value)
