@@ -26,9 +26,10 @@ from ..requests import Commit, Inspect, Inspected, Sweep
 from ..tables import Tables
 from ..values import Clock
 from . import Backend, guard, path_of, sqlite_file
-from .answers import READS, WRITES, Answers
+from .answers import READS, WRITES
 from .dumping import SQLiteTables
 from .locks import FileLock
+from .sqlite_session import Session, in_transaction
 from .sweep import SWEEP_EVERY, overdue, sweep
 from .turns import Turns
 
@@ -40,33 +41,6 @@ T = TypeVar("T")
 
 #: Seconds a writer waits for the others before it gives up.
 WAIT_SECONDS = 30.0
-
-
-class Session(Answers):
-    """One connection and the statements prepared on it."""
-
-    def __init__(self, connection: apsw.Connection, config: Config) -> None:
-        super().__init__(self._execute, config)
-        self.connection = connection
-
-    def _execute(self, sql: str, parameters: Sequence[Any]) -> list[Any]:
-        return self.connection.execute(sql, parameters).fetchall()
-
-    def abandon(self) -> None:
-        """Never touch the connection again, nor let it be closed: its descriptors are another's."""
-        import ctypes  # rarely needed
-
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.connection))
-        self.connection = _Abandoned()  # type: ignore[assignment]
-
-
-class _Abandoned:
-    """Stands for a connection that must not be used."""
-
-    in_transaction = False
-
-    def execute(self, *_: object) -> Any:
-        raise BackendError("this process was forked, or its files were closed, in the middle of this call")
 
 
 class SQLiteBackend(Turns, Backend):
@@ -114,10 +88,10 @@ class SQLiteBackend(Turns, Backend):
         raise TypeError(f"{kind.__name__} is not a request this backend answers")
 
     def _read(self, session: Session, request: Any) -> Any:
-        return _in_transaction(session, "begin", session.answer, request, self.clock)
+        return in_transaction(session, "begin", session.answer, request, self.clock)
 
     def _write(self, session: Session, request: Any) -> Any:
-        reply = _in_transaction(session, "begin immediate", session.answer, request, self.clock)
+        reply = in_transaction(session, "begin immediate", session.answer, request, self.clock)
         now = self.clock()
         if now - self._swept_at > SWEEP_EVERY:
             try:
@@ -134,7 +108,7 @@ class SQLiteBackend(Turns, Backend):
             self._sweep(session, request)
 
     def _sweep(self, session: Session, request: Sweep) -> Any:
-        return _in_transaction(session, "begin immediate", partial(sweep, session.state), request, self.clock)
+        return in_transaction(session, "begin immediate", partial(sweep, session.state), request, self.clock)
 
     def _inspect(self, session: Session, request: Inspect) -> Inspected:
         return sqlite_file.inspect(session.connection, self.path, request.deep, self.clock())
@@ -149,7 +123,7 @@ class SQLiteBackend(Turns, Backend):
     def _carried(self, turn: Callable[..., Any], begin: str, work: Callable[[Tables, int], T]) -> T:
         def carry(session: Session, clock: Clock) -> Any:
             tables = SQLiteTables(session.state, session.connection)
-            return _in_transaction(session, begin, work, tables, clock)
+            return in_transaction(session, begin, work, tables, clock)
 
         try:
             return turn(carry, self.clock)  # type: ignore[no-any-return]
@@ -198,7 +172,7 @@ class SQLiteBackend(Turns, Backend):
 
     def _write_all(self, session: Session, commits: Sequence[Commit]) -> list[Any]:
         replies: list[Any]
-        replies = _in_transaction(session, "begin immediate", session.commits.commit_all, commits, self.clock)
+        replies = in_transaction(session, "begin immediate", session.commits.commit_all, commits, self.clock)
         return replies
 
     # --- taking turns ------------------------------------------------------------------------------------
@@ -395,21 +369,3 @@ def _after_fork(child: bool = False) -> None:
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=partial(_after_fork, child=True))
-
-
-def _in_transaction(session: Session, begin: str, answer: Callable[[Any, int], Any], request: Any, clock: Clock) -> Any:
-    """Answer a request in a transaction; whatever is raised meanwhile, an interrupt too, rolls it back."""
-    try:
-        if session.connection.in_transaction:  # left behind by an exception of a signal handler
-            session.connection.execute("rollback")
-        session.connection.execute(begin)
-        reply = answer(request, clock())
-        try:
-            session.connection.execute("commit")
-        except apsw.Error as error:
-            raise sqlite_file.explain(error, None, outcome="unknown") from error
-    except BaseException:
-        if session.connection.in_transaction:
-            session.connection.execute("rollback")
-        raise
-    return reply

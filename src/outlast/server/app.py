@@ -15,7 +15,7 @@ from starlette.responses import Response
 from ..config import ServerSettings
 from ..errors import OutlastError
 from ..store import Store
-from . import airflow_api, browser, execution, health, metrics, outlast_api
+from . import airflow_api, browser, execution, health, metrics, outlast_api, page
 from .feed_reader import FeedReader
 from .gate import Gate
 from .maintenance import Maintenance
@@ -59,6 +59,7 @@ def make_app(store: Store, settings: ServerSettings) -> App:
     app.state.maintenance, app.state.survey = Maintenance(store), Survey(store)
     app.state.refusals = Refusals()
     app.state.metrics, app.state.checks = metrics.Metrics(app.state), health.Checks(store.backend.asend)
+    app.router.routes.extend(page.routes())  # before those of browser, whose `/` is for strangers and programs
     for router in (airflow_api.router, outlast_api.router, browser.router):
         app.router.routes.extend(router.routes)
     app.router.routes.extend([*metrics.routes(), *health.routes()])
