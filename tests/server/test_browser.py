@@ -312,7 +312,7 @@ def test_every_answer_binds_the_browser(app: FastAPI, browser: Opening) -> None:
         assert "unsafe" not in policy
         assert "frame-ancestors 'none'" in policy
         assert headers["x-content-type-options"] == "nosniff"
-        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["referrer-policy"] == "same-origin"
         assert headers.get("cache-control") == (None if path.startswith("/static/") else "no-store")
 
 

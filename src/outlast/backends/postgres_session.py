@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import chain, groupby, zip_longest
@@ -42,6 +43,8 @@ WRITING = Dialect(
 
 #: Seconds after which the server gives up a transaction whose client is gone, or stopped, and frees what it locks.
 LIMBO_SECONDS = 30
+#: Nanoseconds for which this process goes on counting from the server's time by itself.
+_TRUSTED = 10_000_000_000
 _NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 
 
@@ -71,12 +74,14 @@ class Session:
         self.is_pooled = postgres_schema.is_pooled(self.connection)
         if self.is_pooled:  # a statement prepared on one server process is not known to the next
             self.connection.prepare_threshold = None
-        self.cursor = self.connection.cursor()
+        self.cursor = psycopg.RawCursor(self.connection)  # the server's own marks: nothing to parse each time
         self.held: list[_Statement] | None = None
         self.is_spoilt = self.has_noted = False
         self.reading = Answers(self.execute, config, READING)
         self.writing = Answers(self.execute, config, WRITING)
         self.clock = None if clock is system_clock else clock
+        self._told: int | None = None
+        self._asked_at = 0
         how = "set local" if self.is_pooled else "set"
         settings = [f"{how} idle_in_transaction_session_timeout to '{LIMBO_SECONDS}s'"]
         settings += [f"{how} search_path to {place.quoted_schema}"] if place.schema else []
@@ -86,13 +91,12 @@ class Session:
 
     def execute(self, sql: str, values: Sequence[Any]) -> list[Any]:
         """Run one statement in the open transaction; one without an answer goes with the next that has one."""
-        marked, is_silent = _marked(sql)
         values = _without_nul(values)
-        if is_silent and self.held is not None:
-            self.held.append((marked, values))
-            self.has_noted = self.has_noted or marked.startswith("insert into feed")
+        if self.held is not None and _is_silent(sql):
+            self.held.append((sql, values))
+            self.has_noted = self.has_noted or sql.startswith("insert into feed")
             return []
-        return self._send(marked, values)
+        return self._send(sql, values)
 
     def _send(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Send a statement, after what was held back, in one journey; return its rows."""
@@ -100,7 +104,7 @@ class Session:
             held, self.held = self.held, []
             self._send_together([*merged(held), (sql, values)])
         else:
-            self.cursor.execute(sql, values)
+            self.cursor.execute(_numbered(sql), values)
         return self.cursor.fetchall() if self.cursor.description is not None else []
 
     def _send_together(self, statements: Sequence[_Statement]) -> None:
@@ -109,8 +113,8 @@ class Session:
         try:
             with self.connection.pipeline():
                 try:
-                    for statement in statements:
-                        self.cursor.execute(*statement)
+                    for sql, values in statements:
+                        self.cursor.execute(_numbered(sql), values)
                 except psycopg.Error as error:
                     failed = error
         except psycopg.Error as error:  # where that is all there is, or says that the rest was passed over
@@ -156,7 +160,13 @@ class Session:
         return self.read(lambda _, now: self.execute(sql, values), None, False)[0]
 
     def _time(self) -> int:
-        return self.execute(f"select {_NOW}", ())[0][0]  # type: ignore[no-any-return]
+        """Return the server's time, as of when it was last asked and what has passed here since."""
+        elapsed = time.monotonic_ns() - self._asked_at
+        if self._told is None or elapsed > _TRUSTED:
+            self._asked_at = time.monotonic_ns()
+            self._told = self.execute(f"select {_NOW}", ())[0][0]
+            elapsed = 0
+        return self._told + elapsed // 1000
 
     def close(self) -> None:
         """Give the connection back to the server."""
@@ -208,10 +218,16 @@ def _together(statements: tuple[str, ...]) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _marked(sql: str) -> tuple[str, bool]:
-    """Return a statement with the driver's marks, and whether nobody waits for what it answers."""
-    is_silent = sql.startswith(_SILENT) and " returning " not in sql
-    return sql.replace("%", "%%").replace("?", "%s"), is_silent
+def _is_silent(sql: str) -> bool:
+    """Say whether nobody waits for what a statement answers."""
+    return sql.startswith(_SILENT) and " returning " not in sql
+
+
+@lru_cache(maxsize=1024)
+def _numbered(sql: str) -> str:
+    """Return a statement with the server's marks."""
+    first, *others = sql.split("?")
+    return first + "".join(f"${number}{part}" for number, part in enumerate(others, 1))
 
 
 def _without_nul(values: Sequence[Any]) -> Sequence[Any]:
