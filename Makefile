@@ -41,6 +41,10 @@ http: .venv/.outlast .venv/.api ## the tests of the server, and of everything ag
 postgres: .venv/.outlast ## the tests that need PostgreSQL, which they start themselves
 	$(call pytest,-n 2 -m "postgres and not soak" $(ARGS))
 
+.PHONY: page
+page: .venv/.outlast .venv/.page ## the page in a real browser (needs Chromium: apt-get install chromium)
+	$(call pytest,-m "page and not soak" $(ARGS))
+
 .PHONY: lint
 lint: .venv/.outlast ## style, types and the layer table
 	@status=0; \
@@ -68,7 +72,7 @@ lock: .venv/.made pyproject.toml ## find new versions of every dependency and wr
 	@rm -rf build/lock && $(PY) -m venv build/lock
 	@build/lock/bin/python -m pip --disable-pip-version-check install --quiet uv==$(UV_VERSION)
 	@build/lock/bin/uv pip compile pyproject.toml --quiet --upgrade --universal --python-version 3.11 \
-		--all-extras --group dev --group api --group demo --no-annotate --custom-compile-command "make lock" \
+		--all-extras --group dev --group api --group page --group demo --no-annotate --custom-compile-command "make lock" \
 		--output-file constraints.txt
 	@rm -rf build/lock
 
@@ -99,6 +103,10 @@ clean: ## remove everything made here
 	@$(PIP) --no-deps --force-reinstall build/wheel/*.whl
 	@$(PIP) "$$(echo build/wheel/*.whl)[server,postgres]"
 	@mv .venv/.began $@
+
+.venv/.page: .venv/.tools
+	@$(PIP) --group page
+	@touch $@
 
 .venv/.api: .venv/.tools
 	@$(PIP) --group api

@@ -1,0 +1,86 @@
+"""Find: entries across all scopes, as a form whose every field is in the URL. And health: what is wrong, in words."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from starlette.responses import Response
+
+from ..health import HealthShape
+from .asking import PREFIX, Refused, path_of
+from .commands import Command, command_line, curl
+from .rendering import View, route
+from .shapes import Found
+
+__all__ = ["ROUTES", "criteria"]
+
+_TEXTS: Final = ("dag", "run", "task", "key", "where")
+_HOURS: Final = ("older_than", "newer_than", "expiring_within")
+_SIZES: Final = ("min_bytes", "max_bytes")
+_LIMIT: Final = 200
+
+
+async def _find(view: View) -> Response:
+    fields = {name: view.query.get(name, "").strip() for name in (*_TEXTS, *_HOURS, *_SIZES)}
+    assets, text = "assets" in view.query, view.query.get("q", "").strip()
+    if text and not fields["key"]:
+        fields["key"] = text if any(character in text for character in "*?[") else f"*{text}*"
+    found, problem = None, None
+    asked = criteria(fields, assets)
+    if asked or "go" in view.query:
+        try:
+            found = await view.api.get(path_of("find"), Found, [*asked, ("limit", _LIMIT)])
+        except Refused as refused:
+            problem = refused.detail
+    return await view.page(
+        "find.html",
+        fields=fields,
+        assets=assets,
+        found=found,
+        problem=problem,
+        commit=view.root + path_of("commit"),
+        again=f"{view.root}{path_of('find')}?{urlencode([*asked, ('limit', _LIMIT)])}",
+        may_delete=view.may_write_assets if assets else view.may_write,
+        commands=[
+            curl(f"{view.server}{PREFIX}/find?{urlencode(asked)}"),
+            Command("Command line", command_line("outlast", "state", "find", *_options(asked), "--store", view.server)),
+        ],
+        poll=0,
+    )
+
+
+def criteria(fields: dict[str, str], assets: bool) -> list[tuple[str, Any]]:
+    """Return what the API is asked: of the fields those that are filled in, hours as seconds."""
+    asked: list[tuple[str, Any]] = [(name, fields[name]) for name in (*_TEXTS, *_SIZES) if fields[name]]
+    asked += [(name, _seconds(fields[name])) for name in _HOURS if fields[name]]
+    if assets:
+        asked = [(name, value) for name, value in asked if name not in ("dag", "run", "task")] + [("assets", "true")]
+    return asked
+
+
+def _seconds(hours: str) -> str:
+    try:
+        return f"{float(hours) * 3600:.0f}"
+    except ValueError:
+        return hours  # the API says what is wrong with it
+
+
+def _options(asked: list[tuple[str, Any]]) -> list[str]:
+    words: list[str] = []
+    for name, value in asked:
+        text = f"{value}s" if name in _HOURS else str(value)
+        words += ["--assets"] if name == "assets" else [f"--{name.replace('_', '-')}", text]
+    return words
+
+
+async def _health(view: View) -> Response:
+    told = await view.api.get(path_of("health"), HealthShape, also=503)
+    commands = [
+        curl(view.server + path_of("health")),
+        Command("Command line", command_line("outlast", "doctor", "--store", view.server)),
+    ]
+    return await view.page("health.html", told=told, commands=commands, poll=5)
+
+
+ROUTES: Final = [route("/find", _find), route("/health", _health)]

@@ -1,0 +1,195 @@
+"""From data to HTML: the templates, how values, times and sizes are written, and what every view shares."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from ... import __version__
+from ...errors import OutlastError
+from ..identity import Who, identify
+from .asking import Api, Refused
+
+__all__ = ["View", "readable", "route", "time_tag"]
+
+#: Characters of a value that are shown in a list; all of it is a click away.
+SHORT: Final = 400
+#: Characters that change what stands around them, or that nobody can see. JSON has an escape for each.
+_UNSEEN: Final = re.compile("[\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\x7f-\x9f]")
+_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+class View:
+    """One look at the page: who looks, from where, and the way to the data."""
+
+    def __init__(self, request: Request, who: Who) -> None:
+        self.request, self.who, self.api = request, who, Api(request)
+        self.root = str(request.app.state.settings.root_path).rstrip("/")
+        self.store = request.app.state.store
+        self.now = datetime.fromtimestamp(self.store.clock() / 1e6, UTC)
+        self.query = request.query_params
+
+    @property
+    def may_write(self) -> bool:
+        """Whether this person changes what tasks have stored."""
+        return self.who.role in ("editor", "admin")
+
+    @property
+    def may_write_assets(self) -> bool:
+        """Whether this person changes what assets hold: with a token for every DAG only."""
+        return self.may_write and self.who.sees_all
+
+    @property
+    def server(self) -> str:
+        """The address of this server, as the browser knows it."""
+        url = self.request.url
+        return f"{url.scheme}://{url.netloc}{self.root}"
+
+    def href(self, *parts: Any, **query: Any) -> str:
+        """Return a link within the page; what is None or empty is left out of the query."""
+        path = "".join(f"/{quote(str(part), safe='')}" for part in parts) or "/"
+        given = urlencode([(name, value) for name, value in query.items() if value not in (None, "")], doseq=True)
+        return self.root + path + (f"?{given}" if given else "")
+
+    async def page(
+        self, template: str, *, status: int = 200, events: str | None = None, poll: int = 30, **more: Any
+    ) -> Response:
+        """Return a page. `events` is the query of the stream to watch for it, `poll` seconds between two looks.
+
+        It is made in a thread: one of 5,000 task instances takes a while, and workers must not wait for it.
+        """
+        shared = {
+            "view": self,
+            "version": __version__,
+            "days": self.store.config.state_store.default_retention_days,
+            "events": events,
+            "poll": poll,
+            "here": self.request.url.path.removeprefix(self.root) or "/",
+        }
+        made = _templates().get_template(template)
+        return HTMLResponse(await asyncio.to_thread(made.render, **shared, **more), status)
+
+
+Showing = Callable[[View], Awaitable[Response]]
+
+
+def route(path: str, show: Showing) -> Route:
+    """Return a route that shows a view to whoever is logged in, and says what is wrong as a page."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            who = await identify(request)
+        except OutlastError as error:
+            return _stranger(request, error)
+        view = View(request, who)
+        try:
+            return await show(view)
+        except Refused as refused:
+            return await view.page("refused.html", status=refused.status, refused=refused, poll=0)
+
+    return Route(path, endpoint, methods=["GET"], include_in_schema=False)
+
+
+def _stranger(request: Request, error: OutlastError) -> Response:
+    root = str(request.app.state.settings.root_path).rstrip("/")
+    shown = _templates().get_template("stranger.html").render(root=root, message=error.message)
+    return HTMLResponse(shown, error.status)
+
+
+@lru_cache(maxsize=1)
+def _templates() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "readable": readable,
+        "short": short,
+        "plain": plain,
+        "when": time_tag,
+        "span": span,
+        "size": size,
+        "number": lambda number: f"{number:,}",
+        "iso": lambda moment: moment.isoformat(),
+        "kind": kind_of,
+    }
+    return made
+
+
+# --- How things are written ----------------------------------------------------------------------------------
+
+
+def plain(text: str) -> str:
+    """Return a text with what cannot be seen, or turns others round, written as an escape."""
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def readable(value: msgspec.Raw) -> str:
+    """Return a value as JSON over several lines; its numbers and strings stay as they are stored."""
+    return plain(msgspec.json.format(bytes(value), indent=2).decode())
+
+
+def short(value: msgspec.Raw) -> str:
+    """Return the beginning of a value, on one line."""
+    text = bytes(value)[: SHORT * 4 + 4].decode(errors="ignore")
+    return plain(text if len(text) <= SHORT else text[:SHORT] + "…")
+
+
+def kind_of(value: msgspec.Raw) -> str:
+    """Return the JSON type of a value, by its first character."""
+    first = bytes(value)[:1]
+    kinds = {b'"': "text", b"{": "object", b"[": "array", b"t": "true/false", b"f": "true/false", b"n": "null"}
+    return kinds.get(first, "number")
+
+
+def time_tag(moment: datetime | None, how: str = "ago") -> Markup:
+    """Return a moment that the browser shows as `ago`, `until`, `elapsed` or `at`; without scripts it is UTC."""
+    if moment is None:
+        return Markup('<span class="quiet">–</span>')
+    exact = moment.astimezone(UTC)
+    shown = exact.strftime("%Y-%m-%d %H:%M:%SZ")
+    return Markup('<time datetime="{}" data-how="{}" title="{}">{}</time>').format(
+        exact.isoformat(), how, exact.isoformat(" "), shown
+    )
+
+
+def span(seconds: float | None) -> str:
+    """Return a length of time in its two largest units."""
+    if seconds is None:
+        return "–"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole, parts = int(seconds), []
+    for length, unit in _UNITS:
+        if whole >= length:
+            parts.append(f"{whole // length} {unit}")
+            whole %= length
+    return " ".join(parts[:2])
+
+
+def size(count: int | None) -> str:
+    """Return a number of bytes for people."""
+    if count is None:
+        return "–"
+    amount = float(count)
+    for unit in ("B", "kB", "MB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} GB"

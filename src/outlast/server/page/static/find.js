@@ -1,0 +1,75 @@
+// Changing what was found: all of it in one commit, and only entries that are still as they were shown.
+
+import { ask } from "./asking.js";
+import { sure } from "./sure.js";
+
+let section;
+
+export function finding() {
+  section = document.getElementById("found");
+  section?.querySelector('[data-do="delete-found"]')?.addEventListener("click", remove);
+  section?.querySelector('[data-do="expire-found"]')?.addEventListener("click", expire);
+}
+
+function remove() {
+  const rows = [...section.querySelectorAll("tbody tr")];
+  confirm(rows, "Delete", "Attempts that rely on them will not find them; their history stays.", async () =>
+    rows.map((row) => [row, `{"op":"delete","key":${JSON.stringify(row.dataset.key)}}`]));
+}
+
+function expire() {
+  const rows = [...section.querySelectorAll("tbody tr:not([data-masked])")];
+  const choice = document.getElementById("found-when");
+  const when = moment(choice.value);
+  const said = `They expire ${choice.selectedOptions[0].textContent}; masked entries are left out. Each is written again, as it is.`;
+  confirm(rows, "Set expiry of", said, async () => {
+    const { found } = await ask("GET", section.dataset.again); // whole values, as text
+    const texts = new Map(found.map(({ scope, entry }) => [`${scope.address} ${entry.key}`, entry.value]));
+    const missing = rows.find((row) => !texts.has(which(row)));
+    if (missing) throw new Error(`${which(missing)} is not there any more; search again.`);
+    return rows.map((row) => [row, `{"op":"set","key":${JSON.stringify(row.dataset.key)},"value":${texts.get(which(row))},"expires_at":${when}}`]);
+  });
+}
+
+const which = (row) => `${row.dataset.address} ${row.dataset.key}`;
+
+function moment(choice) {
+  if (choice === "never") return "null";
+  return JSON.stringify(choice === "default" ? choice : new Date(Date.now() + Number(choice) * 86400_000).toISOString());
+}
+
+function confirm(rows, verb, text, changes) {
+  const list = rows.slice(0, 100).map((row) => `${row.dataset.address}: ${row.dataset.key}`);
+  if (rows.length > 100) list.push(`and ${rows.length - 100} more`);
+  const what = `${rows.length} ${rows.length === 1 ? "entry" : "entries"}`;
+  sure({
+    title: `${verb} ${what}?`,
+    text: `All of them or none: if one has changed since it was found, nothing is changed. ${text}`,
+    list,
+    yes: `${verb} ${what}`,
+    act: async () => {
+      await ask("POST", section.dataset.commit, { body: body(await changes()) });
+      location.reload();
+    },
+  });
+}
+
+// A part a scope; every check comes before the first change, which is a new revision of its scope.
+function body(changes) {
+  const parts = new Map();
+  for (const [{ dataset }, operation] of changes) {
+    if (!parts.has(dataset.address)) parts.set(dataset.address, { scope: scope(dataset), checks: [], operations: [] });
+    const part = parts.get(dataset.address);
+    part.checks.push(`{"op":"check","key":${JSON.stringify(dataset.key)},"revision":${dataset.revision}}`);
+    part.operations.push(operation);
+  }
+  const texts = [...parts.values()].map((part) =>
+    `{"scope":${JSON.stringify(part.scope)},"operations":[${[...part.checks, ...part.operations].join(",")}]}`);
+  return `{"parts":[${texts.join(",")}]}`;
+}
+
+function scope({ kind, dag, run, task, index, item, name, uri }) {
+  if (kind === "asset") return { kind, ...(name === undefined ? {} : { name }), ...(uri === undefined ? {} : { uri }) };
+  const place = { kind, dag_id: dag, run_id: run, task_id: task };
+  return item === undefined ? { ...place, map_index: Number(index) } : { ...place, item };
+}

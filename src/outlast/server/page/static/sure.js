@@ -1,0 +1,28 @@
+// Asks before something that cannot be taken back lightly.
+
+let questions = 0;
+
+export function sure({ title, text, list = [], yes, act }) {
+  const question = ++questions;
+  const dialog = document.getElementById("sure");
+  const part = (name) => document.getElementById(`sure-${name}`);
+  part("title").textContent = title;
+  part("text").textContent = text;
+  part("list").replaceChildren(...list.map((each) => Object.assign(document.createElement("li"), { textContent: each })));
+  part("problem").hidden = true;
+  const button = part("yes");
+  button.textContent = yes;
+  button.disabled = false;
+  button.onclick = async () => {
+    button.disabled = true;
+    try {
+      await act();
+      if (question === questions) dialog.close(); // else what was done has asked anew
+    } catch (error) {
+      part("problem").textContent = error.message;
+      part("problem").hidden = false;
+      button.disabled = false;
+    }
+  };
+  if (!dialog.open) dialog.showModal();
+}
