@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from outlast import BackendError, ConfigError, Conflict, StaleAttempt, Store, Unauthorized, connect
@@ -467,9 +468,12 @@ def test_a_program_gets_true_values_and_a_terminal_asks_for_them(
             assert "hunter" not in shown
             assert "***" in shown
             assert "hunter3" in revealed, command
+            listed = msgspec.json.decode(told("state", *command, "--json"))
+            documents = listed if isinstance(listed, list) else [listed]
+            assert {(one["value"], one["masked"]) for one in documents} == {(None, True)}
         assert "hunter" not in told("audit")
         assert "--reveal shows it" in told("state", "get", *key)
-        told("state", "restore", "d/r/t", "db_password", "1")  # acts on what it is not shown
+        assert "db_password = ***" in told("state", "restore", "d/r/t", "db_password", "1")  # acts on what is not shown
         assert state.get("db_password") == "hunter2"
     finally:
         house().move_out(url)

@@ -148,7 +148,7 @@ def show_asset(place: Place, name: str, uri: bool, limit: int, as_json: bool, re
         events = _newest_events(store, scope, limit)
         if not entries and not events and scope is asked:
             raise NotFound(f"there is no {asked}; `outlast assets ls` lists those there are")
-        pairs = [(entry, show.is_secret(store.config, entry.key, reveal)) for entry in entries]
+        pairs = [(entry, show.hides(store, entry.key, entry.value, reveal)) for entry in entries]
         told = [(event, _extra(event, store.config, reveal)) for event in events]
     if as_json:
         documents = [show.entry_document(*pair) for pair in pairs], [_event_document(*pair) for pair in told]

@@ -26,6 +26,7 @@ __all__ = [
     "cut",
     "document",
     "entry_document",
+    "hides",
     "is_secret",
     "note",
     "scope_document",
@@ -213,6 +214,12 @@ def note(text: str) -> None:
 def is_secret(config: Config, key: str, reveal: bool) -> bool:
     """Say whether a key's value is to be masked (`[state_store] secret_keys`)."""
     return not reveal and any(matches(key, pattern) for pattern in config.state_store.secret_keys)
+
+
+def hides(place: Any, key: str, value: Any, reveal: bool) -> bool:
+    """Say whether a value of a store (or a state in it) is masked: by a setting here, or by the server it came from."""
+    masked_there = value == MASK and getattr(place.backend, "reveals", None) is False
+    return is_secret(place.config, key, reveal) or masked_there
 
 
 def line(text: str) -> None:

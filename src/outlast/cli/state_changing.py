@@ -132,7 +132,7 @@ def _refuse_retention(scope: Scope, retention: timedelta | None) -> None:
 
 
 def _show_written(state: TaskState | AssetState, entry: Entry, as_json: bool) -> None:
-    hidden = show.is_secret(state.config, entry.key, reveal=False)
+    hidden = show.hides(state, entry.key, entry.value, reveal=False)
     if as_json:
         show.document(show.entry_document(entry, hidden))
     else:
@@ -160,7 +160,11 @@ def restore(place: Place, given: tuple[str, ...], retention: timedelta | None, a
     revision = revision_number(text)
     with opened(place.url, create=False, reveal=True) as store:
         state = state_of(store, scope)
-        _show_written(state, person.restore(state, key, revision, retention), as_json)
+        written = person.restore(state, key, revision, retention)
+        if getattr(store.backend, "reveals", False):  # what was written anew is what was there; it is shown masked
+            store.backend.reveals = False  # type: ignore[attr-defined]
+            written = state.entry(key) or written
+        _show_written(state, written, as_json)
 
 
 # --- rm and clear --------------------------------------------------------------------------------------------

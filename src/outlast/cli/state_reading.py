@@ -131,7 +131,7 @@ def _scope_document(info: ScopeInfo) -> dict[str, Any]:
 
 
 def _show_entries(state: TaskState | AssetState, entries: list[Entry], as_json: bool, reveal: bool) -> None:
-    hidden = [show.is_secret(state.config, entry.key, reveal) for entry in entries]
+    hidden = [show.hides(state, entry.key, entry.value, reveal) for entry in entries]
     pairs = list(zip(entries, hidden, strict=True))
     if as_json:
         show.document([show.entry_document(*pair) for pair in pairs])
@@ -175,8 +175,7 @@ def get(place: Place, given: tuple[str, ...], raw: bool, as_json: bool, reveal: 
         entry = state.entry(key)
         if entry is None:
             raise _no_key(state, key)
-        masked_there = entry.value == show.MASK and hasattr(store.backend, "reveals")  # by the server
-        hidden = show.is_secret(state.config, key, reveal) or (masked_there and not reveal)
+        hidden = show.hides(state, key, entry.value, reveal)
     if as_json:
         show.document(show.entry_document(entry, hidden))
     else:
@@ -204,9 +203,9 @@ def history(place: Place, given: tuple[str, ...], as_json: bool, reveal: bool) -
         versions = state.history(key)
         if not versions:
             raise _no_key(state, key)
-        hidden = show.is_secret(state.config, key, reveal)
+        pairs = [(version, show.hides(state, key, version.value, reveal)) for version in versions]
     if as_json:
-        show.document([show.version_document(version, hidden) for version in versions])
+        show.document([show.version_document(*pair) for pair in pairs])
     else:
         columns = [
             Column("REVISION", True),
@@ -214,7 +213,7 @@ def history(place: Place, given: tuple[str, ...], as_json: bool, reveal: bool) -
             Column("WRITTEN", narrow="keep"),
             Column("BY"),
         ]
-        show.table(columns, [_version_row(version, hidden) for version in versions])
+        show.table(columns, [_version_row(*pair) for pair in pairs])
 
 
 def _version_row(version: Version, hidden: bool) -> list[str]:
@@ -287,25 +286,25 @@ def watch(
 
 
 def _show_event(state: TaskState | AssetState, event: Change | Reset, as_json: bool, reveal: bool) -> None:
-    def hidden(key: str) -> bool:
-        return show.is_secret(state.config, key, reveal)
+    def hidden(entry: Entry) -> bool:
+        return show.hides(state, entry.key, entry.value, reveal)
 
     match event:
         case Reset() if as_json:
-            entries = [show.entry_document(entry, hidden(entry.key)) for entry in event.entries]
+            entries = [show.entry_document(entry, hidden(entry)) for entry in event.entries]
             show.document({"event": "reset", "cursor": str(event.cursor), "entries": entries})
         case Change() if as_json:
-            shown = None if event.entry is None else show.entry_document(event.entry, hidden(event.key))
+            shown = None if event.entry is None else show.entry_document(event.entry, hidden(event.entry))
             place = {"event": "change", "cursor": str(event.cursor), "revision": event.revision}
             show.document({**place, "key": event.key, "entry": shown})
         case Reset():
             show.line(f"now: {show.count(len(event.entries), 'entry', 'entries')}")
             for entry in event.entries:
-                show.line(_entry_line(entry, hidden(entry.key)))
+                show.line(_entry_line(entry, hidden(entry)))
         case Change(entry=None):
             show.line(f"{event.key} deleted (revision {event.revision})")
         case Change(entry=Entry() as entry):
-            show.line(_entry_line(entry, hidden(event.key)))
+            show.line(_entry_line(entry, hidden(entry)))
 
 
 def _entry_line(entry: Entry, hidden: bool) -> str:
@@ -350,7 +349,7 @@ def find(place: Place, as_json: bool, reveal: bool, **criteria: Any) -> None:
             found = store.find(**criteria)
         if criteria.get("where"):  # or comparisons would tell bit by bit what is masked
             found = [match for match in found if not show.is_secret(store.config, match.entry.key, reveal)]
-        hidden = [show.is_secret(store.config, match.entry.key, reveal) for match in found]
+        hidden = [show.hides(store, match.entry.key, match.entry.value, reveal) for match in found]
     pairs = list(zip(found, hidden, strict=True))
     if as_json:
         show.document([_match_document(*pair) for pair in pairs])

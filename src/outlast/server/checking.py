@@ -62,8 +62,8 @@ def checked(request: Any) -> Any:
 
 def check_call_id(call_id: str) -> str:
     """Return the id under which a call is made once; InvalidValue for one that no database keeps."""
-    if len(call_id) > _LONGEST_ID or "\0" in call_id:
-        raise InvalidValue(f"a call's id has at most {_LONGEST_ID} characters and no NUL; 16 random bytes will do")
+    if not 0 < len(call_id) <= _LONGEST_ID or "\0" in call_id:
+        raise InvalidValue(f"a call's id has 1 to {_LONGEST_ID} characters and no NUL; 16 random bytes will do")
     return call_id
 
 
