@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,12 +17,12 @@ from ..errors import BackendError, ConfigError, OutlastError
 from ..requests import Inspected
 from .execute import SQLITE, Execute
 from .feed import FeedSQL
+from .schema_steps import checksum, steps_of, version_of
 
 __all__ = ["Place", "asked", "connect", "explained", "inspect", "is_pooled", "prepare", "upgrade"]
 
 logger = logging.getLogger("outlast")
 
-_FOLDER = os.path.join(os.path.dirname(__file__), "schema")
 #: What processes that create or change the schema wait for each other by.
 _LOCK = 0x4F54_4C53
 #: Seconds a server may take to answer a new connection.
@@ -107,17 +105,7 @@ def is_pooled(connection: psycopg.Connection[Any]) -> bool:
 
 def steps() -> list[str]:
     """Return the schema as numbered steps, the first one first."""
-    names = sorted(name for name in os.listdir(_FOLDER) if name.startswith("postgres_"))
-    texts = []
-    for name in names:
-        with open(os.path.join(_FOLDER, name), encoding="utf-8") as file:
-            texts.append(file.read())
-    return texts
-
-
-def checksum(texts: list[str]) -> str:
-    """Return what tells this schema from one that was changed by hand."""
-    return hashlib.sha256("".join(texts).encode()).hexdigest()[:16]
+    return steps_of("postgres")
 
 
 def prepare(connection: psycopg.Connection[Any], place: Place) -> None:
@@ -140,18 +128,7 @@ def current(connection: psycopg.Connection[Any], place: Place) -> int:
     if found is None or found[0] is None:
         return 0
     facts = dict(connection.execute(f"select name, content from {_name(place, 'meta')}").fetchall())
-    version, texts = int(facts.get("schema", "0")), steps()
-    if version > len(texts):
-        raise ConfigError(
-            f"{place} was written by a newer outlast (schema {version}, this one knows {len(texts)}); "
-            "upgrade outlast: pip install --upgrade outlast"
-        )
-    if version and facts.get("schema_checksum") != checksum(texts[:version]):
-        raise ConfigError(
-            f"the schema of {place} is not the one outlast made (version {version}); "
-            "it was changed by hand or by a development version: restore a backup, or begin a new store"
-        )
-    return version
+    return version_of(facts, steps(), place) if int(facts.get("schema", "0")) else 0
 
 
 def _name(place: Place, table: str) -> str:

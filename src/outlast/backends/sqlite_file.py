@@ -7,7 +7,6 @@ locks SQLite holds in this process.
 from __future__ import annotations
 
 import errno
-import hashlib
 import logging
 import os
 import sys
@@ -25,6 +24,7 @@ from ..errors import BackendError, ConfigError
 from ..requests import Inspected
 from .execute import SQLITE
 from .feed import FeedSQL
+from .schema_steps import checksum, steps_of, version_of
 
 __all__ = ["connect", "current", "explain", "inspect", "prepare", "too_many_open"]
 
@@ -35,7 +35,6 @@ FEED_STEP = 5
 
 _APPLICATION_ID = 0x4F54_4C53  # "OTLS", in the header of the file
 _MARK = b"outlast store\n"
-_SCHEMA = os.path.join(os.path.dirname(__file__), "schema")
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "ceph", "glusterfs", "fuse.s3fs", "lustre"}
 
 
@@ -142,16 +141,7 @@ def _was_created(path: str) -> bool:
 
 def steps() -> list[str]:
     """Return the schema as numbered steps, the first one first."""
-    names = sorted(name for name in os.listdir(_SCHEMA) if name.startswith("sqlite_"))
-    texts = []
-    for name in names:
-        with open(os.path.join(_SCHEMA, name), encoding="utf-8") as file:
-            texts.append(file.read())
-    return texts
-
-
-def _checksum(texts: list[str]) -> str:
-    return hashlib.sha256("".join(texts).encode()).hexdigest()[:16]
+    return steps_of("sqlite")
 
 
 def _upgrade(connection: apsw.Connection, path: str | None) -> None:
@@ -169,7 +159,7 @@ def _upgrade(connection: apsw.Connection, path: str | None) -> None:
         connection.execute(
             "create table if not exists meta (name text primary key, content text not null) without rowid"
         )
-        facts = {"schema": str(len(texts)), "schema_checksum": _checksum(texts)}
+        facts = {"schema": str(len(texts)), "schema_checksum": checksum(texts)}
         for fact in facts.items():
             connection.execute("insert or replace into meta (name, content) values (?, ?)", fact)
         if version < FEED_STEP:
@@ -203,18 +193,7 @@ def _check_schema(connection: apsw.Connection, path: str | None, texts: list[str
     if not connection.execute("select count(*) from sqlite_schema where name = 'meta'").get:
         return 0
     facts: dict[Any, Any] = dict(connection.execute("select name, content from meta").fetchall())  # type: ignore[arg-type]
-    version = int(facts.get("schema", "0"))
-    if version > len(texts):
-        raise ConfigError(
-            f"{path} was written by a newer outlast (schema {version}, this one knows {len(texts)}); "
-            "upgrade outlast: pip install --upgrade outlast"
-        )
-    if facts.get("schema_checksum") != _checksum(texts[:version]):
-        raise ConfigError(
-            f"the schema of {path} is not the one outlast made (version {version}); "
-            "it was changed by hand or by a development version: restore a backup, or begin a new store"
-        )
-    return version
+    return version_of(facts, texts, path)
 
 
 # --- What is wrong, in words -----------------------------------------------------------------------------
