@@ -177,8 +177,8 @@ with DAG("d"):
 """
 
 
-def long_run(remote: Remote) -> Program:
-    """Run it until a worker was killed with SIGKILL, and so was the server, which was away for a while."""
+def without_a_server(remote: Remote) -> Program:
+    """Run it until a worker was killed with SIGKILL, and so was the server."""
     remote.dag(LONG)
     program = remote.start("--run-id", "r")
     remote.pid("job-worker")
@@ -186,6 +186,12 @@ def long_run(remote: Remote) -> Program:
     os.kill(remote.pid("worker-1"), signal.SIGKILL)
     remote.until(lambda: "page 20" in remote.marks, "page 20")
     remote.server.kill()
+    return program
+
+
+def long_run(remote: Remote) -> Program:
+    """Run it until a worker was killed with SIGKILL, and so was the server, which was away for a while."""
+    program = without_a_server(remote)
     (remote.folder / "server").touch()
     time.sleep(2.5)  # calls fail, and are made again
     remote.server.start()
@@ -232,13 +238,7 @@ def test_a_run_survives_the_death_of_a_worker_of_the_server_and_of_postgresql() 
 
 
 def test_ctrl_c_while_the_server_is_away_is_a_pause(remote: Remote) -> None:
-    remote.dag(LONG)
-    program = remote.start("--run-id", "r")
-    remote.pid("job-worker")
-    remote.until(lambda: "page 10" in remote.marks, "page 10")
-    os.kill(remote.pid("worker-1"), signal.SIGKILL)
-    remote.until(lambda: "page 20" in remote.marks, "page 20")
-    remote.server.kill()
+    program = without_a_server(remote)
     program.signal(signal.SIGINT)
     told = program.ends()
     assert told.status == 69
