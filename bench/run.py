@@ -28,6 +28,7 @@ import postgres
 import processes
 import startup
 import tasks
+import viewing
 import waiting
 from measure import Line, Setting
 
@@ -44,6 +45,7 @@ FIGURES: dict[str, Callable[[Setting], list[Line]]] = {
     "wait": waiting.waiting,
     "postgres": postgres.postgres,
     "door": door.door,
+    "page": viewing.page,
 }
 
 _WIDTH = 62

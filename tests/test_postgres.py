@@ -21,7 +21,7 @@ from outlast.backends.postgres_schema import Place
 from outlast.cli import main
 from outlast.config import Config
 from outlast.errors import ConfigError
-from outlast.requests import Commit, Inspect, Once, Open, Part, Put, Read
+from outlast.requests import Commit, Fence, Inspect, Once, Open, Part, Put, Read
 from outlast.values import AssetScope, TaskScope, system_clock
 from support.clock import Clock
 from support.postgres import server
@@ -262,3 +262,44 @@ def test_a_transaction_whose_client_stopped_is_given_up(place: str) -> None:
     session.close()
     backend.close()
     assert shown == [("30s",)]
+
+
+# --- reading together --------------------------------------------------------------------------------------
+
+
+def test_reads_sent_together_are_answered_as_alone(place: str) -> None:
+    backend = opened(place)
+    fences, reads = [], []
+    for number in range(5):
+        scope = TaskScope("dag", "run", f"task{number}", number, f"item{number}")
+        opened_as = backend.send(Open(scope, None))
+        fences.append(Fence(scope, opened_as.attempt, opened_as.scope_id))
+        backend.send(Commit((Part(scope, tuple(Put(f"k{key}", f"{number}{key}", None) for key in range(4))),)))
+    for number, fence in enumerate(fences):
+        names = tuple(f"k{key}" for key in range(number))
+        reads += [Read(fence.scope, names, fence=fence), Read(fence.scope, (*names, *names, "absent"))]
+        reads.append(Read(fence.scope, names, fence=Fence(fence.scope, 9, fence.scope_id)))
+    reads += [Read(TaskScope("dag", "run", "nothing"), ("k0",)), Read(SCOPE, ("x\0y",)), Read(SCOPE, ())]
+    together = backend.send_batch(reads)
+    alone = [backend._outcome(read) for read in reads]
+    assert [(type(one), str(one)) for one in together] == [(type(one), str(one)) for one in alone]
+    assert {type(one).__name__ for one in together} == {"Found", "StaleAttempt"}
+    backend.close()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        Read(SCOPE, ("k",), fence=Fence(SCOPE, 1, 2**70)),  # a number no column holds
+        Read(AssetScope("asset"), ("k",)),  # takes more than a lookup
+        Read(SCOPE, tuple(f"k{number}" for number in range(600))),
+        Read(SCOPE, None),
+    ],
+)
+def test_a_read_that_does_not_go_with_the_others_spoils_none_of_them(place: str, odd: Read) -> None:
+    backend = opened(place)
+    backend.send(Commit((Part(SCOPE, (Put("k", "1", None),)),)))
+    first, between, last = backend.send_batch([Read(SCOPE, ("k",)), odd, Read(SCOPE, ("k",))])
+    assert first == last == backend.send(Read(SCOPE, ("k",)))
+    assert str(between) == str(backend._outcome(odd))
+    backend.close()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import random
-import socket
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 import psycopg
 import pytest
@@ -20,80 +17,25 @@ from outlast.config import ClientSettings, Config
 from outlast.errors import OutlastError
 from outlast.requests import Commit, Increment, Part, Read, Receipt
 from outlast.values import TaskScope, system_clock
+from support.cutting import PostgresCutter
 from support.postgres import Server, made, server
 
 pytestmark = pytest.mark.postgres
 
 SCOPE = TaskScope("dag", "run", "task")
 ADD = (Increment("n", 1, None),)
-COMMITTED = b"COMMIT\x00"
-
-
-class Cutter:
-    """Stands between client and server, and now and then cuts a connection, most often after a COMMIT."""
-
-    def __init__(self, port: int, seed: int) -> None:
-        self.port, self.random, self.cuts = port, random.Random(seed), 0
-        self.swallowed = 0
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.chance = 0.0
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"postgresql://outlast@127.0.0.1:{self.listener.getsockname()[1]}/postgres?schema=cut"
-
-    def close(self) -> None:
-        self.listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self.listener.accept()
-                threading.Thread(target=self._carry, args=(client,), daemon=True).start()
-
-    def _carry(self, client: socket.socket) -> None:
-        with client, socket.create_connection(("127.0.0.1", self.port)) as to_server, suppress(OSError):
-            threading.Thread(target=self._back, args=(to_server, client), daemon=True).start()
-            self._forward(client, to_server)
-            for end in (client, to_server):
-                with suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)
-
-    def _forward(self, client: socket.socket, to_server: socket.socket) -> None:
-        while data := client.recv(65536):
-            cut = self._is_cut(self.chance / 8)
-            if cut and self.random.random() < 0.5:
-                return
-            to_server.sendall(data)
-            if cut:  # the server may still be at it, and nobody hears its answer
-                return
-
-    def _back(self, to_server: socket.socket, client: socket.socket) -> None:
-        with suppress(OSError):
-            while data := to_server.recv(65536):
-                if COMMITTED in data and self._is_cut(self.chance):
-                    self.swallowed += 1
-                    client.shutdown(socket.SHUT_RDWR)
-                    return
-                client.sendall(data)
-
-    def _is_cut(self, chance: float) -> bool:
-        cut = self.random.random() < chance
-        self.cuts += cut
-        return cut
 
 
 @pytest.fixture
-def cutter() -> Iterator[Cutter]:
-    cutter = Cutter(server().port, 1)
+def cutter() -> Iterator[PostgresCutter]:
+    cutter = PostgresCutter(server().port, 1)
     yield cutter
     cutter.close()
     with psycopg.connect(server().url, autocommit=True) as connection:
         connection.execute("drop schema if exists cut cascade")
 
 
-def test_commits_around_which_the_connection_is_cut_happen_once(cutter: Cutter, soak: bool) -> None:
+def test_commits_around_which_the_connection_is_cut_happen_once(cutter: PostgresCutter, soak: bool) -> None:
     wanted = 1000 if soak else 100
     backend = open_backend(cutter.url, Config(), system_clock)
     cutter.chance = 0.4
@@ -119,7 +61,7 @@ def test_commits_around_which_the_connection_is_cut_happen_once(cutter: Cutter, 
     assert (stored.rows[0].text, stored.revision) == (str(len(sums)), len(sums))
 
 
-def test_commits_with_ids_answer_their_receipt_whatever_was_cut(cutter: Cutter, soak: bool) -> None:
+def test_commits_with_ids_answer_their_receipt_whatever_was_cut(cutter: PostgresCutter, soak: bool) -> None:
     """Each is sent twice, as by a client that has heard nothing; the second changes nothing."""
     wanted = 1000 if soak else 100
     backend = open_backend(cutter.url, Config(), system_clock)
@@ -145,7 +87,7 @@ def test_commits_with_ids_answer_their_receipt_whatever_was_cut(cutter: Cutter, 
     assert (stored.rows[0].text, stored.revision) == (str(len(receipts)), len(receipts))
 
 
-def test_a_lost_commit_is_not_taken_for_another_with_its_number(cutter: Cutter) -> None:
+def test_a_lost_commit_is_not_taken_for_another_with_its_number(cutter: PostgresCutter) -> None:
     """A server that crashed gives the numbers of transactions again that it has no trace of."""
     backend = open_backend(cutter.url, Config(), system_clock)
     assert isinstance(backend, PostgresBackend)

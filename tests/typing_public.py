@@ -46,6 +46,7 @@ def opening() -> None:
         assert_type(store, Store)
         assert_type(store.task("dag/run/task"), TaskState)
         assert_type(store.task(dag_id="dag", run_id="run", task_id="task", map_index=3, attempt="new"), TaskState)
+        assert_type(store.task("dag/run/task", attempt=1, origin=("run:7", None)), TaskState)
         assert_type(
             store.task(TaskScope("dag", "run", "task"), attempt=2, writer=Writer("person", name="ada")), TaskState
         )

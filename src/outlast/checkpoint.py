@@ -36,9 +36,9 @@ class Checkpoint(Generic[T]):
     another one raises Conflict. With `id` (a function of the item) the ids done are kept in batches under
     `key/0`, `key/1`, …, so order does not matter. `every` records only each n-th item: a kill then repeats
     up to n items, and so does leaving an `async for`. `progress` names a key kept at
-    `{"done", "total", "rate"}`, None for no such key. `retention` is that of the marks: with `id` under an
-    address used for longer than the default (30 days), give NEVER_EXPIRE, or what was done first is
-    forgotten first.
+    `{"done", "total", "rate", "from"}` (`from`: how many were done when this attempt began), None for no such
+    key. `retention` is that of the marks: with `id` under an address used for longer than the default (30
+    days), give NEVER_EXPIRE, or what was done first is forgotten first.
     """
 
     def __init__(
@@ -122,7 +122,8 @@ class Checkpoint(Generic[T]):
     def _progress(self, now: int) -> dict[str, JsonValue]:
         seconds = (now - self.began) / 1e6
         rate = round(self.fresh / seconds, 3) if seconds > 0 else None
-        return {"done": self.marks.count, "total": self.total, "rate": rate}
+        begun_with = max(self.marks.count - self.fresh, 0)
+        return {"done": self.marks.count, "total": self.total, "rate": rate, "from": begun_with}
 
 
 class _Positions:

@@ -65,11 +65,11 @@ def find(
     ]
     most = _whole(limit, "limit", 1)
     page_size = PAGE if most is None or tests else min(PAGE, most)
-    exact = {f"{name}_id": _exact(pattern) for name, pattern in places.items()}
+    place = _exact(dag), _exact(run), _exact(task)
     found: list[Match] = []
     after: tuple[int, str] | None = None
     while True:
-        page: FindPage = yield Find(**exact, assets=assets, after=after, limit=page_size)
+        page: FindPage = yield Find(*place, assets=assets, after=after, limit=page_size, name=_exact(key))
         fitting = (row for row in page.rows if all(test(row) for test in tests))
         room = None if most is None else most - len(found)
         found += [Match(row.scope, codec.entry_of(row.row)) for row in islice(fitting, room)]

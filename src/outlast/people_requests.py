@@ -28,7 +28,7 @@ class ClearTasks(Asked, frozen=True, tag="clear_tasks"):
 
     `tasks` are (task id, map index), None for every index of the task; that is refused (Conflict) while one runs,
     unless `force`d. Task instances below them that ended as upstream_failed or skipped are cleared too; all below
-    with `downstream`.
+    with `downstream`. `forget` are keys that the named ones lose in the same step, where they are not discarded whole.
     """
 
     dag_id: str
@@ -40,6 +40,7 @@ class ClearTasks(Asked, frozen=True, tag="clear_tasks"):
     force: bool = False
     dry_run: bool = False
     default_discard: bool = False
+    forget: tuple[str, ...] = ()
 
 
 def refuse_running(chosen: Iterable[TaskRow], named: Collection[tuple[str, int | None]]) -> None:

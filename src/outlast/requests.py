@@ -118,16 +118,32 @@ class Open(Asked, frozen=True, tag="open"):
     """Begin an attempt: raise the scope's fence to its number (None: the stored one + 1), creating the scope.
 
     `assets` are its inlets and outlets: a server names them in the attempt's token.
+
+    `origin` says which of several task instances of that name this is, where an engine uses a run's name again, and
+    `started` when it began. One that is not the recorded one, and no older, is a new run: it begins with nothing.
     """
 
     scope: TaskScope
     attempt: int | None
     assets: tuple[AssetScope, ...] = ()
+    origin: str | None = None
+    started: int | None = None
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
+    """The attempt's number and the scope's id; `anew`: what an earlier run of that name had left was removed."""
+
     attempt: int
     scope_id: int
+    anew: bool = False
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """What is recorded of a scope's origin, and when its fence was last raised by an attempt that opened it."""
+
+    origin: str | None
+    started: int | None
+    fenced_at: int
 
 
 class Read(Asked, frozen=True, tag="read"):
@@ -222,7 +238,10 @@ class Changed(msgspec.Struct, frozen=True, tag="changed"):
 
 
 class Find(Asked, frozen=True, tag="find"):
-    """Page through live rows across scopes by (scope id, name); ids given must match exactly."""
+    """Page through live rows across scopes by (scope id, name); ids given must match exactly.
+
+    `ending` chooses keys that end with it, `name` is one key.
+    """
 
     dag_id: str | None = None
     run_id: str | None = None
@@ -230,6 +249,8 @@ class Find(Asked, frozen=True, tag="find"):
     assets: bool = False
     after: tuple[int, str] | None = None
     limit: int = 1000
+    ending: str = ""
+    name: str | None = None
 
 
 class FoundRow(msgspec.Struct, frozen=True):

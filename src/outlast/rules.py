@@ -17,7 +17,9 @@ from .requests import (
     Commit,
     Fence,
     Increment,
+    Open,
     Operation,
+    Origin,
     Put,
     PutDefault,
     Remove,
@@ -33,6 +35,7 @@ __all__ = [
     "check_writer",
     "decide",
     "expired",
+    "is_new_run",
     "local",
     "size_of",
     "touches",
@@ -80,6 +83,22 @@ def check_fence(fence: Fence, scope_id: int | None, newest: int) -> None:
         raise StaleAttempt(f"{fence.scope} was deleted after attempt {fence.attempt} began; this attempt must stop")
     if newest != fence.attempt:
         raise StaleAttempt(f"attempt {fence.attempt} of {fence.scope} was superseded by attempt {newest}; it must stop")
+
+
+def is_new_run(request: Open, newest: int, recorded: Origin) -> bool:
+    """Say whether an attempt is of a new run that has an old one's name; StaleAttempt where it is of the older of two.
+
+    Where no attempt has said yet which run it is of, one not above the fence is of a new run if it began after that
+    was raised; else it is a late one, which the fence is for.
+    """
+    if request.origin is None or request.origin == recorded.origin:
+        return False
+    if recorded.origin is None:
+        late = request.attempt is not None and request.attempt <= newest
+        return late and request.started is not None and request.started > recorded.fenced_at
+    if request.started is not None and recorded.started is not None and request.started < recorded.started:
+        raise StaleAttempt(f"{request.scope} is now that of a later run of that name; this attempt must stop")
+    return True
 
 
 def size_of(text: str | None) -> int:

@@ -25,7 +25,7 @@ from .run_requests import (
     RunPage,
     RunRow,
 )
-from .values import JsonValue, TaskScope, Writer
+from .values import JsonValue, TaskScope, Writer, check_key
 
 if TYPE_CHECKING:
     from .backends import Backend
@@ -89,16 +89,19 @@ class Runs:
         downstream: bool = False,
         force: bool = False,
         dry_run: bool = False,
+        forget: Sequence[str] = (),
     ) -> Plan[Touched]:
         """Have task instances run again, keeping their state unless `discard` (None: as tasks and settings say).
 
-        `tasks` are task ids (every index of a mapped one) or (task id, map index). Conflict while an index of a
+        `tasks` are task ids (every index of a mapped one) or (task id, map index); they lose the keys to `forget`, all
+        in one step. Conflict while an index of a
         mapped task runs that was not named, unless `force`; NotFound for a task instance the run does not have.
         """
         chosen = tuple((task, None) if isinstance(task, str) else task for task in tasks)
         default = self.config.state_store.discard_on_clear
-        request = ClearTasks(dag_id, run_id, chosen, self.writer, discard, downstream, force, dry_run, default)
-        return (yield request)  # type: ignore[no-any-return]
+        keys = tuple(check_key(key) for key in forget)
+        flags = (discard, downstream, force, dry_run, default, keys)
+        return (yield ClearTasks(dag_id, run_id, chosen, self.writer, *flags))  # type: ignore[no-any-return]
 
     def _mark(self, scope: TaskScope, state: Literal["success", "failed", "cancelled"]) -> Plan[Touched]:
         """Set a task instance's state by hand; an attempt that runs is fenced.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from .runs import Runs
 
 __all__ = ["Store", "connect"]
+
+logger = logging.getLogger("outlast")
 
 
 def connect(
@@ -84,6 +87,7 @@ class Store:
         attempt: int | Literal["new"] | None = None,
         assets: Iterable[AssetState] = (),
         writer: Writer | None = None,
+        origin: tuple[str, int | None] | None = None,
     ) -> Plan[TaskState]:
         """Return the state of one task instance, by ids or by one word: `store.task("nightly/2026-11-29/ingest")`.
 
@@ -93,11 +97,18 @@ class Store:
         that one (StaleAttempt if a newer one has begun); every older attempt is from then on refused. `assets` are
         those whose state the attempt is to reach, which matters behind a server. Raises
         InvalidKey for a bad id. `writer` says who is recorded as writing where no attempt is.
+
+        `origin` is for engines that use a run's name again, where an attempt is opened: a text that is another one for
+        every task instance of that name, and when that began in microseconds. What an earlier one has left is removed,
+        and one that comes after a later one is stale.
         """
         scope = _scope(address, dag_id, run_id, task_id, map_index, item)
         if attempt is None:
             return TaskState(self.backend, scope, self.config, self.clock, writer or LIBRARY)
-        opened: Opened = yield Open(scope, _number(attempt), tuple(asset.scope for asset in assets))
+        reached = tuple(asset.scope for asset in assets)
+        opened: Opened = yield Open(scope, _number(attempt), reached, *(origin or (None, None)))
+        if opened.anew:
+            logger.info("outlast: %s is a new run of that name; the state of the earlier one is removed", scope)
         fence = Fence(scope, opened.attempt, opened.scope_id)
         by = Writer("task", opened.attempt, None, scope)
         return TaskState(self.backend, scope, self.config, self.clock, by, fence)

@@ -38,7 +38,7 @@ TABLES: Final = {
         _table(
             "scope",
             "id digest dag_id run_id task_id map_index item asset_name asset_uri revision fence floor changed_at"
-            " sweep_at item_digest reserved_attempt done",
+            " sweep_at item_digest reserved_attempt done origin started_at fenced_at",
             "id",
             binary=frozenset({"digest"}),
         ),

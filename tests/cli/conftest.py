@@ -19,8 +19,9 @@ import pytest
 import outlast
 from outlast.cli import main
 from outlast.config import Config, StateStoreSettings
+from outlast.log_files import log_folder
 from outlast.run_requests import Resolve
-from outlast.runner.logs import log_folder, log_path
+from outlast.runner.logs import log_path
 from support.runs import Desk
 
 PROGRAM = [sys.executable, "-W", "error", "-m", "outlast.cli"]

@@ -42,6 +42,19 @@ def test_a_clear_discards_when_asked_to(call: Call, store: outlast.Store, failed
     assert store.task("nightly/r1/extract").keys() == []
 
 
+def test_a_clear_forgets_the_keys_that_are_named_and_keeps_the_others(
+    call: Call, store: outlast.Store, failed: Desk
+) -> None:
+    state = store.task("nightly/r1/extract")
+    state.set_many({"page": 41, "cursor": "a", "rows": 3})
+    told = call("tasks", "clear", "nightly/r1/extract", "--forget", "cursor", "--forget", "rows", "--dry-run")
+    assert "1 key kept" in told.out
+    assert len(state.keys()) == 3
+    assert "1 key kept" in call("tasks", "clear", "nightly/r1/extract", "--forget", "cursor", "--forget", "rows").out
+    assert state.keys() == ["page"]
+    assert state.history("cursor")[1].value == "a"
+
+
 @pytest.mark.parametrize(("options", "kept"), [([], False), (["--keep-state"], True), (["--yes"], False)])
 def test_the_setting_decides_where_nobody_is_asked(
     call: Call, store: outlast.Store, failed: Desk, monkeypatch: pytest.MonkeyPatch, options: list[str], kept: bool

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 import outlast
+from outlast.log_files import log_folder
 from outlast.run_requests import ProcessRef, TaskSpec
 from outlast.runner import processes
-from outlast.runner.logs import log_folder, log_path
+from outlast.runner.logs import log_path
 from support.runs import RUNNER, Desk
 
 from .conftest import PROGRAM, Told
@@ -200,7 +201,8 @@ def test_a_task_that_has_not_begun_is_waited_for(follow, store: outlast.Store, d
     write(store, desk, "extract", 1, b"one\n")
     follower = follow("nightly/r1/extract", "-f")
     assert follower.process.stderr.readline() == b"nightly/r1/extract has not begun; waiting for it\n"
-    desk.ran("extract")
+    desk.begin("extract", supervisor=RUNNER, lease=LONG)  # what is looked at in between is alive, too
+    desk.report(desk.fence("extract"), "success")
     assert follower.end() == Told(0, "one\n", "")
 
 

@@ -14,10 +14,25 @@ from typing import Any
 import pytest
 
 from support.clock import Clock
-from support.homes import HOMES, Home
+from support.homes import HOMES, NEEDS, Home
 from support.runs import ANN, Desk
 from support.verbs import Verbs
 from support.world import World
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave to long runs what takes long: of each test on a server that restarts, all but one of its cases."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if item.path.parent == HERE and callspec is not None and callspec.params.get("home") == "restarting":
+            cases.setdefault(f"{item.path}:{item.function.__name__}", []).append(item)  # type: ignore[attr-defined]
+    for number, of_one in enumerate(cases.values()):
+        chosen = number % len(of_one)
+        for item in (*of_one[:chosen], *of_one[chosen + 1 :]):
+            item.add_marker(pytest.mark.soak)
 
 
 @pytest.fixture(params=["blocking", "awaiting"])
@@ -28,12 +43,14 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 def marked(name: str) -> Any:
     """Return a backend's name, marked where it needs more than outlast itself."""
-    return pytest.param(name, marks=[getattr(pytest.mark, name)] if name in ("http", "postgres") else [])
+    return pytest.param(name, marks=[getattr(pytest.mark, mark) for mark in NEEDS.get(name, ())])
 
 
 @pytest.fixture(params=[marked(name) for name in HOMES])
-def home(request: pytest.FixtureRequest) -> Iterator[Home]:
+def home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     """A place for a store, empty, in a memory file system where there is one."""
+    if request.param == "restarting":
+        monkeypatch.setattr("outlast.backends.http.LONGEST_PAUSE", 0.05)  # it is back at once
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(prefix="outlast-", dir=memory if memory.is_dir() else None) as folder:
         home = HOMES[request.param](Path(folder))

@@ -165,11 +165,22 @@ def test_progress_is_kept_up_to_date(state: Verbs, clock: Clock) -> None:
     """A few writes a second: `done`, `total` and the rate of this run."""
     for _ in state.checkpoint(LETTERS):
         clock.move(seconds=1)
-    assert state.get("progress") == {"done": 5, "total": 5, "rate": 1.0}
+    assert state.get("progress") == {"done": 5, "total": 5, "rate": 1.0, "from": 0}
     assert done(state, iter(LETTERS), key="other") == LETTERS
     assert state.get("progress")["total"] is None
     assert done(state, iter(LETTERS), key="third", total=9) == LETTERS
     assert state.get("progress")["total"] == 9
+
+
+def test_progress_says_how_many_were_done_when_the_attempt_began(state: Verbs, clock: Clock) -> None:
+    for item in state.checkpoint(LETTERS):
+        clock.move(seconds=1)
+        if item == "c":
+            break
+    assert state.get("progress") == {"done": 2, "total": 5, "rate": 1.0, "from": 0}
+    for _ in state.checkpoint(LETTERS):
+        clock.move(seconds=1)
+    assert state.get("progress") == {"done": 5, "total": 5, "rate": 1.0, "from": 2}
 
 
 def test_progress_may_be_off_or_elsewhere(state: Verbs) -> None:

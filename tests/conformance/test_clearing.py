@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from outlast import Conflict, NotFound
+from outlast import Conflict, InvalidKey, NotFound
 from outlast.run_requests import (
     Begin,
     PullResults,
@@ -48,6 +48,25 @@ def test_a_clear_that_discards_removes_the_entries_and_can_be_undone(desk: Desk,
     assert store.asset("table").get("watermark") == 2
     state.restore("page", 1)
     assert state.get("page") == 41
+
+
+def test_a_clear_can_forget_some_keys_in_the_same_step(desk: Desk, store: Verbs, runs: Verbs) -> None:
+    desk.start("extract", ("load", "extract"))
+    desk.ran("extract", "failed")
+    below = store.task("nightly/r1/load")
+    below.set("page", 7)
+    state = store.task("nightly/r1/extract")
+    state.set_many({"page": 41, "cursor": "a", "rows": 3})
+    revision = state.entry("page").revision
+    runs.clear("nightly", "r1", ["extract"], forget=["cursor", "rows", "absent", "rows"])
+    assert state.keys() == ["page"]
+    assert [version.deleted for version in state.history("cursor")] == [True, False]
+    state.set("page", 42)
+    assert state.entry("page").revision == revision + 2  # what was forgotten went in one commit
+    assert below.get("page") == 7  # only what was named forgets
+    assert [(row.action, row.name) for row in runs.audit() if row.name] == [("delete", "rows"), ("delete", "cursor")]
+    with pytest.raises(InvalidKey):
+        runs.clear("nightly", "r1", ["extract"], forget=["a/../b"])
 
 
 @pytest.mark.parametrize(("setting", "asked", "kept"), [(True, None, False), (True, False, True), (False, None, True)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from outlast import AssetScope, ScopeInfo, TaskScope
+from outlast.requests import Find
 from support.clock import Clock
 from support.verbs import Verbs
 
@@ -50,3 +51,11 @@ def test_finding_sees_what_reading_sees(store: Verbs, clock: Clock) -> None:
         ("asset table", asset.entry("key"))
     ]
     assert store.find(run="other") == []
+
+
+def test_keys_are_found_by_their_end(store: Verbs) -> None:
+    """As they are: case counts, and what stands for anything elsewhere does not here."""
+    state = store.task("dag/run/task")
+    state.set_many(dict.fromkeys(["job.intent", "é.intent", ".intent", "intent", "job.INTENT", "jobXintent"], 1))
+    for ending, keys in ((".intent", [".intent", "job.intent", "é.intent"]), ("_intent", []), ("%", [])):
+        assert [found.row.name for found in store.real.backend.send(Find(ending=ending)).rows] == keys

@@ -31,7 +31,7 @@ from outlast.dags.resumable import (
 
 from .conftest import WHEN, Rows
 
-ID, INTENT = "remote_job_id", "remote_job_id.intent"
+ID, INTENT, STATUS = "remote_job_id", "remote_job_id.intent", "remote_job_id.status"
 
 
 class Died(BaseException):
@@ -82,6 +82,11 @@ class Job(ResumableJobMixin, BaseOperator):
     def _record(self, job: Any, store: Any) -> None:
         self.reach("before the id")
         super()._record(job, store)
+        self.reach("after the id")
+
+    def _note_taken_up(self, decision: Any, store: Any) -> None:
+        self.reach("before the id")
+        super()._note_taken_up(decision, store)
         self.reach("after the id")
 
     def get_job_status(self, external_id: Any, context: Any) -> str:
@@ -236,7 +241,8 @@ def test_what_each_cell_leads_to(cell: Any, state: outlast.TaskState, counted: l
     assert len(job.system.jobs) == jobs + more
     new = next(iter(set(job.system.jobs) - {7})) if more else 7
     assert result == {"job": new, "rows": 42}
-    assert dict(state.items()) == {ID: new}
+    noted = {} if more else {STATUS: {"status": cell[3], "reconnects": 1}}
+    assert dict(state.items()) == {ID: new} | noted
     assert state.entry(ID).expires_at is None  # type: ignore[union-attr]
     if kind in ("fresh_submit", "terminal_resubmit"):
         assert job.system.tokens.keys() - {"t"}, "a fresh token was wanted"
@@ -404,7 +410,20 @@ def test_an_id_the_person_stores_settles_an_open_submission(state: outlast.TaskS
     job.dies_at = ""
     assert run(job, state)["job"] == 0
     assert job.system.calls.count("submit") == 1
-    assert state.keys() == [ID]
+    assert state.keys() == [ID, STATUS]
+
+
+def test_how_often_a_job_was_taken_up_is_counted_until_another_is_submitted(state: outlast.TaskState) -> None:
+    job = Job(task_id="t")
+    run(job, state)
+    number = state.get(ID)
+    for times, status in enumerate(("running", "running", "done"), 1):
+        job.system.jobs[number] = status
+        run(job, state)
+        assert state.get(STATUS) == {"status": status, "reconnects": times}
+    job.system.jobs[number] = "error"
+    run(job, state)
+    assert (state.get(ID) != number, state.get(STATUS)) == (True, None)
 
 
 # --- When asking fails ---------------------------------------------------------------------------------------------
@@ -509,7 +528,12 @@ def test_uncertain_is_a_failure_for_good_where_that_is_wanted(
     with pytest.raises(FailTask, match=r"outlast state set d/r/t remote_job_id ID"):
         run(job, state)
     assert job.system.calls == []
-    assert counted == ["uncertain_submit"]
+    assert state.get(INTENT) == {"token": "abc", "uncertain": 1}
+    with pytest.raises(FailTask):
+        run(job, state)
+    assert state.get(INTENT) == {"token": "abc", "uncertain": 2}
+    assert counted == ["uncertain_submit"] * 2
+    caplog.records.pop()
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert record.getMessage().startswith("resumable_job.uncertain_submit operator=Job: the submission with token abc")
@@ -539,7 +563,7 @@ def test_a_refusal_of_a_repeated_request_says_nothing_of_the_first(state: outlas
     state.set(INTENT, {"token": "t"})
     with pytest.raises(JobRefused):
         run(Refused(task_id="t"), state)
-    assert state.get(INTENT) == {"token": "t"}
+    assert state.get(INTENT) == {"token": "t", "uncertain": 1}
 
 
 # --- Cancelling ----------------------------------------------------------------------------------------------------

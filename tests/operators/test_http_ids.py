@@ -107,7 +107,7 @@ def test_an_attempt_that_died_before_it_stored_the_token_finds_its_job(jobs: Job
     jobs.start("t")
     state.set(INTENT, {"token": "t"})
     run(named(jobs), state)
-    assert (jobs.started, dict(state.items())) == (1, {ID: "t"})
+    assert (jobs.started, dict(state.items())) == (1, {ID: "t", f"{ID}.status": {"status": "RUNNING", "reconnects": 1}})
 
 
 def test_where_neither_has_a_path_any_reply_to_find_means_the_token(jobs: Jobs) -> None:

@@ -245,7 +245,7 @@ def test_a_death_between_the_launch_and_its_record(
     (tmp_path / "go").touch()
     assert run(operator, state)["output"] == "the answer is 42\n"
     assert (len(starts(tmp_path)), len(list(jobs.iterdir()))) == (1, 1)
-    assert state.keys() == [ID]
+    assert state.keys() == [ID, f"{ID}.status"]
 
 
 def test_of_many_launchers_for_one_folder_the_first_runs_the_command(tmp_path: Path) -> None:

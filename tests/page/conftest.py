@@ -34,7 +34,7 @@ def chromium() -> Iterator[Any]:
     """Start the system's Chromium once."""
     found = next((path for name in CHROMIUMS if (path := shutil.which(name))), None)
     if found is None:
-        pytest.skip("no Chromium on this system: apt-get install chromium")
+        pytest.skip("optional: no Chromium here, and none could be installed (apt-get install chromium)")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

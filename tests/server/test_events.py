@@ -83,6 +83,37 @@ def test_runs_that_change_are_told(door: Door) -> None:
         assert ("run", "r7") in stream.take(1)
 
 
+def test_a_list_of_runs_hears_of_runs_only(door: Door) -> None:
+    state = door.task()
+    with listen(door, kinds="run") as runs, listen(door, kinds="run", dag="other") as others:
+        place = runs.last_id if runs.take(1) else None
+        others.take(1)
+        state.set("a", 1)
+        desk = door.desk("r7")
+        desk.start("load")
+        assert runs.take(1) == [("run", "r7")]
+        state.set("b", 2)
+        desk.begin("load")
+        assert runs.take(1) == [("run", "r7")]
+        door.desk("r8", "other").start("load")
+        assert runs.take(1) == [("run", "r8")]
+        assert others.take(1) == [("run", "r8")]
+    with listen(door, place, kinds="run") as again:  # what it has missed, too
+        assert again.take(1) == [("run", "r7")]
+    with listen(door, place, kinds="entry") as entries:
+        assert entries.take(2) == [("a", 1), ("b", 2)]
+    with listen(door, after="start", kinds="run") as anew:  # runs are no part of the present state
+        assert anew.take(2) == ["reset", "position"]
+
+
+@pytest.mark.parametrize("query", ["key=a", "task=load", "asset=orders", "map_index=3"])
+def test_runs_have_no_keys_to_choose_them_by(door: Door, query: str) -> None:
+    answer = door.get(f"/api/outlast/v1/events?kinds=run&{query}")
+    assert answer.status == 422
+    assert "`kinds=run` goes with `dag` and `run` only" in answer.text
+    assert door.get("/api/outlast/v1/events?kinds=runs").status == 422
+
+
 def test_an_expired_entry_is_told_as_gone(door: Door) -> None:
     state = door.task()
     with listen(door) as stream:

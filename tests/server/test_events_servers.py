@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import psycopg
 import pytest
 
 from outlast import Store, connect
 from outlast.config import ClientSettings, Config
+from outlast.values import system_clock
 from support.homes import PostgresHome
+from support.postgres import server
 from support.servers import house
 from support.streams import EventStream
+
+pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture
@@ -32,9 +41,11 @@ def opened(place: tuple[str, str]) -> Store:
     return connect(place[0], config=Config(client=ClientSettings(token=place[1])))
 
 
-def write(store: Store, task: str, rounds: int) -> None:
+def write(store: Store, task: str, over: threading.Event) -> None:
     state = store.task(f"etl/r1/{task}")
-    for number in range(1, rounds + 1):
+    for number in itertools.count(1):
+        if over.is_set():
+            return
         state.set_many({f"k{key}": number for key in range(number % 4 + 1)})
         if number % 5 == 0:
             state.delete("k0")
@@ -71,7 +82,8 @@ def test_a_client_that_goes_from_server_to_server_ends_up_with_the_truth(
     servers: list[tuple[str, str]], begin: str | None
 ) -> None:
     stores = [opened(place) for place in servers]
-    writers = [threading.Thread(target=write, args=(stores[number % 2], f"t{number}", 40)) for number in range(4)]
+    over = threading.Event()
+    writers = [threading.Thread(target=write, args=(stores[number % 2], f"t{number}", over)) for number in range(4)]
     follower, last_id = Follower(), None
     with EventStream(*servers[0], **({} if begin is None else {"after": begin})) as stream:
         stream.next()
@@ -83,6 +95,7 @@ def test_a_client_that_goes_from_server_to_server_ends_up_with_the_truth(
         with EventStream(*servers[hop % 2], last_id, **({} if begin is None else {"after": begin})) as stream:
             follower.follow(stream, 9)
             last_id = stream.last_id
+    over.set()
     for writer in writers:
         writer.join()
     stores[0].task("etl/r1/end").set("end", 1)
@@ -103,3 +116,67 @@ def test_what_one_server_writes_is_on_a_stream_of_another_within_a_second(server
             began = time.monotonic()
             assert stream.take(1) == [("a", number)]
             assert time.monotonic() - began < 1
+
+
+# --- Behind a transaction of somebody else's ------------------------------------------------------------------
+
+KEYS = ["before", "k0", "k1", "k2"]
+
+
+@contextmanager
+def foreign_transaction() -> Iterator[psycopg.Connection[Any]]:
+    """Keep a transaction open that has a number, in another database of the cluster."""
+    with psycopg.connect(server().url.replace("/postgres", "/template1"), application_name="foreign") as connection:
+        connection.execute("select pg_current_xact_id()")
+        yield connection
+        connection.rollback()
+
+
+def test_a_foreign_transaction_delays_events_and_none_is_lost(servers: list[tuple[str, str]]) -> None:
+    with opened(servers[0]) as store, EventStream(*servers[0]) as here, EventStream(*servers[1]) as there:
+        state = store.task("etl/r1/load")
+        for stream in (here, there):
+            assert stream.take(1) == ["position"]
+        state.set("before", 0)
+        for stream in (here, there):
+            assert stream.take(1) == [("before", 0)]
+        with foreign_transaction():
+            for number in range(3):
+                state.set(f"k{number}", number)
+            assert state.get("k2") == 2
+            (reset,) = state.watch(timeout=0)
+            assert [entry.key for entry in reset.entries] == KEYS
+            assert there.rest(0.6) == []
+            with EventStream(*servers[1], here.last_id) as again:  # who comes back meanwhile waits as well
+                assert again.rest(0.3) == []
+        began = time.monotonic()
+        assert here.take(3) == [("k0", 0), ("k1", 1), ("k2", 2)]
+        assert time.monotonic() - began < 1
+    with EventStream(*servers[1], there.last_id) as there:
+        assert there.take(3) == [("k0", 0), ("k1", 1), ("k2", 2)]
+        assert there.rest(0.3) == []
+
+
+@pytest.mark.parametrize("age", [5, 15])
+def test_health_names_the_transaction_that_delays_events_for_long(tmp_path: Path, age: int) -> None:
+    home = PostgresHome(tmp_path)
+    url, token = house().move_in(connect(home.url, clock=lambda: system_clock() - age * 1_000_000))
+    with opened((url, token)) as store, foreign_transaction() as foreign:
+        store.task("etl/r1/load").set("key", 1)
+        told = health(url, token)["problems"]
+        inspected = store.inspect().problems
+        pid = foreign.info.backend_pid
+    house().move_out(url)
+    home.close()
+    if age < 10:
+        assert (told, inspected) == ([], ())
+    else:
+        assert [f"select pg_terminate_backend({pid}) ends it" in text for text in (*told, *inspected)] == [True, True]
+        assert told[0].startswith("events are held back since 20")
+        assert ("template1" in told[0], "template1" in inspected[0]) == (False, True)
+
+
+def health(url: str, token: str) -> Any:
+    asked = urllib.request.Request(f"{url}/api/outlast/v1/health", headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(asked, timeout=20) as answer:
+        return msgspec.json.decode(answer.read())

@@ -17,6 +17,7 @@ from outlast.config import ServerSettings
 from outlast.requests import Commit, Find, Increment, Inspect, Open, Part, Put, Read
 from outlast.run_requests import ListRuns
 from outlast.server.connections import HEAD_BYTES
+from outlast.server.execution import _Whole
 from outlast.token_requests import CreateToken, digest_of, token_text
 from outlast.values import TaskScope, Writer
 from outlast.wire import decode_answer, encode_call
@@ -256,3 +257,49 @@ def test_there_is_nothing_on_other_paths_and_methods(door: Door) -> None:
         answer.read()
         assert answer.status == status
     connection.close()
+
+
+# --- what only uvicorn knows -------------------------------------------------------------------------------
+
+
+class Sending:
+    """What a server is to send: pieces that have left."""
+
+    def __init__(self) -> None:
+        self.left: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        self.left.append(data)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_an_answer_leaves_in_one_piece() -> None:
+    sending = Sending()
+    whole = _Whole(sending)
+    whole.write(b"head ")
+    assert sending.left == []
+    whole.write(b"body")
+    whole.close()
+    assert (sending.left, sending.closed) == ([b"head body"], True)
+
+
+def test_a_call_in_pieces_and_a_chunked_one_are_read_to_the_end(door: Door) -> None:
+    body = encode_call(put('"' + "x" * 300_000 + '"'), "pieces")
+    heads = (b"Content-Length: %d\r\n" % len(body), b"Transfer-Encoding: chunked\r\n")
+    for head in heads:
+        with socket.create_connection((door.host.partition(":")[0], int(door.host.partition(":")[2])), 20) as caller:
+            start = f"POST /{door.root}/execution/call HTTP/1.1\r\nHost: {door.host}\r\n"
+            caller.sendall(
+                f"{start}Authorization: Bearer {door.token}\r\nConnection: close\r\n".encode() + head + b"\r\n"
+            )
+            for place in range(0, len(body), 100_000):
+                piece = body[place : place + 100_000]
+                caller.sendall(piece if head is heads[0] else b"%x\r\n%b\r\n" % (len(piece), piece))
+                time.sleep(0.02)
+            caller.sendall(b"" if head is heads[0] else b"0\r\n\r\n")
+            answer = b"".join(iter(lambda: caller.recv(65536), b""))
+        assert answer.startswith(b"HTTP/1.1 200 "), answer[:200]
+    assert len(door.store.task(SCOPE).get("key")) == 300_000

@@ -13,7 +13,7 @@ import pytest
 from outlast import Conflict, InvalidValue, NotFound, Store, Unauthorized, connect
 from outlast.backends.sqlite import SQLiteBackend
 from outlast.requests import Check, Commit, Found, Increment, Open, Opened, Part, Put, Read
-from outlast.server.gate import MOST_COMMITS, Gate
+from outlast.server.gate import MOST_TOGETHER, Gate
 from outlast.server.identity import Who
 from outlast.state import TaskState
 from outlast.values import TaskScope, Writer
@@ -95,7 +95,7 @@ def test_what_queues_up_while_a_batch_is_written_is_the_next_batch(slow: Store) 
 
     answers = asyncio.run(main())
     assert [answer.rows[0][0].text for answer in answers] == [str(number) for number in range(1, 101)]
-    assert backend.sizes == [1, MOST_COMMITS, 99 - MOST_COMMITS]
+    assert backend.sizes == [1, MOST_TOGETHER, 99 - MOST_TOGETHER]
 
 
 def test_a_batch_is_not_larger_than_its_bytes(slow: Store) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.breaking import rename_table
-from support.public import V1, V2, Door, open_door
+from support.public import V1, V2, Door, open_door, state_path
 
 HEALTH, MONITOR = f"{V1}/health", f"{V2}/monitor/health"
 
@@ -67,7 +67,7 @@ def test_size_and_speed_are_told(door: Door) -> None:
     assert [each["scope"]["dag_id"] for each in told["largest"]] == ["other", "etl"]
     assert [each["commits"] for each in told["busiest"]] == [1, 1]
     assert 0 < told["read_seconds"] < 5
-    assert told["schema_version"] == "5"
+    assert told["schema_version"] == "6"
     assert told["expired_unswept"] == 0
 
 
@@ -82,6 +82,41 @@ def test_what_is_wrong_is_told_with_what_to_do(door: Door) -> None:
     assert "outlast state-store clean" in swept
     assert runner.startswith("the runner of etl/r7 has gone; `outlast run`")
     assert claim.startswith("nobody renews the claim of etl/r7/load: ")
+
+
+def test_what_is_written_most_is_told_without_its_value(tmp_path: Path) -> None:
+    with open_door(tmp_path, secret_keys=("secret*",)) as door:
+        door.task()
+        door.task(dag_id="other")
+        for number in range(3):
+            door.put(state_path(key="secret-word"), value=f"hidden {number}")
+        door.put(state_path(key="page", dag_id="other"), value=1)
+        told = door.get(HEALTH)
+        narrow = door.as_role("viewer", "other").get(HEALTH).json()
+    first, second = told.json()["hottest"]
+    assert (first["scope"]["address"], first["key"], first["writes"]) == ("etl/r1/load", "secret-word", 3)
+    assert (second["scope"]["address"], second["key"], second["writes"]) == ("other/r1/load", "page", 1)
+    assert first["writes_per_second"] == 3 * second["writes_per_second"] > 0
+    assert told.json()["writes_per_second"] > 0
+    assert "hidden" not in told.text
+    assert [each["key"] for each in narrow["hottest"]] == ["page"]
+    assert narrow["writes_per_second"] is None
+
+
+def test_a_submission_nobody_knows_the_outcome_of_is_a_problem_when_no_attempt_will_find_out(door: Door) -> None:
+    desk = door.desk("r7")
+    desk.start("load", "sum")
+    for task_id in ("load", "sum"):
+        desk.begin(task_id)
+        door.store.task(desk.scope(task_id)).set("remote_job_id.intent", {"token": "t", "uncertain": 1})
+    desk.report(desk.fence("load"), "failed")
+    desk.report(desk.fence("sum"), "crashed", crash_retries=3)
+    told = door.get(HEALTH).json()
+    assert told["uncertain_submits"] == 2
+    (problem,) = told["problems"]
+    assert problem.startswith("nobody knows whether a job was started for etl/r7/load, and no attempt will find out")
+    assert "outlast tasks explain" in problem
+    assert door.as_role("viewer", "other").get(HEALTH).json()["uncertain_submits"] == 0
 
 
 def test_a_token_for_some_dags_is_told_of_those_only(door: Door) -> None:

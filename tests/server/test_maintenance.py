@@ -11,13 +11,16 @@ from pathlib import Path
 import pytest
 
 from outlast import Store, connect
-from outlast.config import Config, RunnerSettings, StateStoreSettings
+from outlast.config import ClientSettings, Config, RunnerSettings, StateStoreSettings
 from outlast.event_requests import HoldWatchers
+from outlast.log_files import log_folder
 from outlast.requests import Inspect
-from outlast.run_requests import ListRuns
+from outlast.run_requests import ListRuns, PruneRuns
+from outlast.runner.logs import log_path
 from outlast.server.maintenance import DUTY, Maintenance
 from support.clock import Clock
-from support.runs import RUNNER, Desk
+from support.public import open_door
+from support.runs import ANN, RUNNER, Desk
 from support.servers import ServerProcess
 
 CONFIG = Config(state_store=StateStoreSettings(state_cleanup_batch_size=7), runner=RunnerSettings(keep_runs_days=90))
@@ -55,6 +58,44 @@ def test_a_round_sweeps_and_prunes_all_there_is(tmp_path: Path) -> None:
     assert [run.run_id for run, _ in store.backend.send(ListRuns()).runs] == ["young"]
     assert duty.report.on_duty
     assert duty.report.last_at == clock()
+
+
+def test_with_a_run_its_logs_go(tmp_path: Path) -> None:
+    clock = Clock()
+    store = open_store(tmp_path, clock)
+    folder = log_folder(store.config, store.url)
+    paths = []
+    for run_id in ("old", "young"):
+        desk = Desk(store.backend, "etl", run_id)
+        desk.start("load")
+        desk.ran("load")
+        desk.release("success")
+        paths.append(Path(log_path(folder, desk.scope("load"), 1)))
+        paths[-1].parent.mkdir(parents=True)
+        paths[-1].write_text("said\n")
+        clock.move(days=60)
+    asyncio.run(Maintenance(store).round())
+    assert [path.exists() for path in paths] == [False, True]
+
+
+@pytest.mark.parametrize("way", ["delete", "prune", "look"])
+def test_with_a_run_that_people_remove_its_logs_go(tmp_path: Path, way: str) -> None:
+    with open_door(tmp_path) as door:
+        desk = door.desk("r7")
+        desk.start("load")
+        desk.ran("load")
+        desk.release("success")
+        path = Path(log_path(log_folder(door.store.config, door.store.url), desk.scope("load"), 1))
+        path.parent.mkdir(parents=True)
+        path.write_text("said\n")
+        door.clock.move(days=100)
+        with connect(door.url, config=Config(client=ClientSettings(token=door.token))) as store:
+            if way == "delete":
+                store.runs_as(ANN).delete("etl", "r7")
+            else:
+                pruned = store.backend.send(PruneRuns(door.clock(), 10, dry_run=way == "look", writer=ANN))
+                assert pruned.runs == (("etl", "r7"),)
+        assert path.exists() == (way == "look")
 
 
 def test_only_one_of_two_servers_does_it_until_its_lease_lapses_or_it_stops(tmp_path: Path) -> None:

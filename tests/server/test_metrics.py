@@ -111,6 +111,32 @@ def test_expired_entries_claims_and_runs_without_a_runner_are_told(door: Door) -
     assert numbers["outlast_runs_without_runner"] == 0
 
 
+def test_how_often_keys_are_written_is_told_by_rank_and_not_by_name(door: Door) -> None:
+    door.task()
+    for number in range(12):
+        for _ in range(2 if number == 5 else 1):
+            door.put(state_path(key=f"k{number}"), value=number)
+    numbers = told(door)
+    assert numbers["outlast_written_entries_total"] == 13
+    ranks = {name: value for name, value in numbers.items() if name.startswith("outlast_hottest")}
+    assert list(ranks) == [f"outlast_hottest_writes_per_second rank={rank}" for rank in range(1, 11)]
+    first, second = list(ranks.values())[:2]
+    assert first == 2 * second > 0
+
+
+def test_uncertain_submissions_are_told_as_found_and_as_open_now(door: Door) -> None:
+    door.task().set("remote_job_id.intent", {"token": "t"})
+    door.clock.move(hours=1)
+    with connect(door.url, config=_with_token(door)) as store:
+        state = store.task("etl/r1/sum", attempt="new")
+        state.set("remote_job_id.intent", {"token": "u", "uncertain": 1})
+        state.set("remote_job_id.intent", {"token": "u", "uncertain": 2})
+        state.set("remote_job_id", 7)
+    numbers = told(door)
+    assert numbers["outlast_uncertain_submits_total"] == 2
+    assert numbers["outlast_uncertain_submits_open"] == 1
+
+
 def test_open_streams_are_told_and_do_not_count_as_slow_requests(door: Door) -> None:
     with EventStream(door.url, door.token) as stream:
         stream.take(1)

@@ -373,6 +373,19 @@ def test_clear_mark_cancel_delete(run: Door) -> None:
     assert {row.who for row in audit} == {"ann@desk"}
 
 
+def test_a_clear_forgets_the_keys_that_are_named(run: Door) -> None:
+    state = run.store.task("etl/r1/load")
+    state.set_many({"page": 1, "cursor": "a"})
+    path = V1 + "/runs/etl/r1/clear"
+    assert run.post(path, json={"tasks": ["load"], "forget": ["cursor"], "dry_run": True}).status == 200
+    assert state.keys() == ["cursor", "page"]
+    assert run.post(path, json={"tasks": ["load"], "forget": ["cursor"]}).status == 200
+    assert state.keys() == ["page"]
+    assert run.post(path, json={"tasks": ["load"], "forget": ["a/../b"]}).status == 422
+    assert run.post(path, json={"tasks": ["none"], "forget": ["page"]}).status == 404
+    assert state.keys() == ["page"]
+
+
 def test_explain_from_what_is_stored(run: Door) -> None:
     told = run.get(TASK + "/explain").json()
     assert told["would"] == "once it is cleared and its state kept: begins from the start: nothing is stored"

@@ -78,6 +78,7 @@ CASES: dict[str, Case] = {
     "import_state": Case(EDIT),
     "list_runs": Case(READ, names_dag=False),
     "get_run": Case(READ),
+    "get_progress": Case(READ),
     "delete_run": Case(RULE, query="?force=true", status=204),
     "cancel_run": Case(EDIT),
     "clear_tasks": Case(EDIT, {"tasks": ["load"], "dry_run": True}),

@@ -16,7 +16,10 @@ import pytest
 
 import outlast
 from outlast import NotFound, StaleAttempt, Store, Unauthorized
+from outlast.backends.sqlite import SQLiteBackend
 from outlast.config import Config
+from outlast.deferral_requests import Deferral
+from outlast.people_requests import CancelRun
 from outlast.requests import LIBRARY, Fence, Open, Opened, Read
 from outlast.run_requests import Begin, NoteAftermath
 from outlast.server.identity import Who
@@ -550,51 +553,157 @@ def test_a_session_ends_with_the_token_it_was_given_for(
         now(tokens.who_of_session(cookie))
 
 
-def test_a_session_ends_when_it_is_left_when_the_secret_is_rotated_and_with_its_server(
-    store: Store, tokens: Tokens, clock: Clock, ticks: Ticks
+def test_a_session_ends_when_it_is_left_and_when_the_secret_is_rotated(
+    store: Store, tokens: Tokens, ticks: Ticks
 ) -> None:
     left, kept = (now(tokens.session(Who("admin", name))) for name in ("ann", "bob"))
-    tokens.end_session(left)
+    now(tokens.end_session(left))
     with pytest.raises(Unauthorized, match="session has ended"):
         now(tokens.who_of_session(left))
     assert now(tokens.who_of_session(kept)).name == "bob"
-    with pytest.raises(Unauthorized, match="session has ended"):
-        now(Tokens(store.backend, clock, ticks).who_of_session(kept))
     store.backend.send(MakeSecret(ANN))
     ticks.now += REMEMBERED
     with pytest.raises(Unauthorized, match="session has ended"):
         now(tokens.who_of_session(kept))
 
 
-def test_of_a_crowd_of_sessions_the_oldest_end(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outlast.server.tokens.MOST", 2)
-    first, second, third = (now(tokens.session(Who("admin", "ann"))) for _ in range(3))
+def test_a_session_goes_on_at_another_server_and_after_a_restart_and_ends_at_all(
+    store: Store, tokens: Tokens, clock: Clock, ticks: Ticks
+) -> None:
+    text, row = made(store)
+    cookie, other = now(tokens.session(now(tokens.who(text)))), Tokens(store.backend, clock, ticks)
+    assert now(other.who_of_session(cookie)) == now(tokens.who_of_session(cookie))
+    assert now(other.who_of_session(cookie)).token_id == row.id
+    now(tokens.end_session(cookie))
+    ticks.now += REMEMBERED
+    with pytest.raises(Unauthorized, match="session has ended"):
+        now(other.who_of_session(cookie))
+
+
+def test_a_session_is_listed_and_revoked_like_a_token_but_is_none(store: Store, tokens: Tokens, ticks: Ticks) -> None:
+    cookie = now(tokens.session(Who("editor", "ann", ("a*",))))
+    (row,) = store.backend.send(ListTokens()).rows
+    assert (row.role, row.name, row.dags) == ("editor", "page of ann", ("a*",))
+    assert not any_exist(store)  # nobody can show it from another machine
     with pytest.raises(Unauthorized):
-        now(tokens.who_of_session(first))
-    assert [now(tokens.who_of_session(cookie)).name for cookie in (second, third)] == ["ann", "ann"]
+        now(tokens.who(cookie))
+    store.backend.send(RevokeToken(row.id, ANN))
+    ticks.now += REMEMBERED
+    with pytest.raises(Unauthorized, match="session has ended"):
+        now(tokens.who_of_session(cookie))
 
 
-def test_an_attempt_gets_a_token_for_afterwards_only_while_it_is_the_newest_and_something_is_due(
-    store: Store, tokens: Tokens
+def test_somebody_can_log_in_to_a_server_whose_store_cannot_be_written(tmp_path: Path, clock: Clock) -> None:
+    path = tmp_path / "s.db"
+    with outlast.connect(path) as store:
+        tokens, other = (Tokens(store.backend, clock, Ticks()) for _ in range(2))
+        now(tokens.session(Who("viewer", "bob")))  # the first secret is there
+        path.rename(tmp_path / "aside")
+        cookie = now(tokens.session(Who("viewer", "ann")))
+        (tmp_path / "aside").rename(path)
+        assert now(tokens.who_of_session(cookie)).name == "ann"
+        with pytest.raises(Unauthorized, match="session has ended"):
+            now(other.who_of_session(cookie))
+        now(tokens.end_session(cookie))
+        with pytest.raises(Unauthorized, match="session has ended"):
+            now(tokens.who_of_session(cookie))
+
+
+@pytest.mark.parametrize("text", ["", "none", "a.b.c", "x" * 40_000])
+def test_what_is_no_cookie_of_ours_is_no_session(tokens: Tokens, text: str) -> None:
+    now(tokens.session(Who("admin", "ann")))
+    with pytest.raises(Unauthorized, match="session has ended"):
+        now(tokens.who_of_session(text))
+
+
+@pytest.mark.parametrize("role", ["attempt", "runner", "admin"])
+def test_a_token_for_afterwards_is_given_only_for_the_newest_attempt_when_it_is_over_and_something_is_due(
+    store: Store, tokens: Tokens, role: Any
 ) -> None:
     desk = Desk(store.backend, "etl", "r9")
     desk.start("done", "load")
 
-    def asked(task_id: str) -> str | None:
+    def asked(task_id: str, number: int = 1) -> str | None:
         task = desk.task(task_id)
-        attempt = Who("attempt", "it", fence=Fence(task.scope, 1, task.scope_id))
-        note = NoteAftermath(task.scope, 1)
-        return now(tokens.exchanged(note, store.backend.send(note), attempt))
+        fence = Fence(task.scope, number, task.scope_id) if role == "attempt" else None
+        note = NoteAftermath(task.scope, number)
+        return now(tokens.exchanged(note, store.backend.send(note), Who(role, "it", fence=fence)))
 
     desk.begin("done")
     desk.report(desk.fence("done"), "success")
     assert asked("done") is None
     desk.begin("load")
-    assert asked("load") is not None  # out of time, say
+    assert asked("load") is None  # it runs
     desk.report(desk.fence("load"), "failed")
+    if role != "attempt":
+        assert asked("load", 7) is None  # nobody has begun that one
     token = asked("load")
     assert token is not None
     assert now(tokens.who(token)).over
-    store.task(desk.task("load").scope, attempt="new")
-    with pytest.raises(StaleAttempt):
-        asked("load")
+    if role == "attempt":
+        store.task(desk.task("load").scope, attempt="new")
+        with pytest.raises(StaleAttempt):
+            asked("load")
+
+
+def test_a_person_gets_no_attempt_s_token(store: Store, tokens: Tokens) -> None:
+    desk = Desk(store.backend, "etl", "r9")
+    desk.start("load")
+    desk.ran("load", "failed")
+    note = NoteAftermath(desk.scope("load"), 1)
+    assert now(tokens.exchanged(note, store.backend.send(note), Who("editor", "ann"))) is None
+
+
+def test_the_token_of_an_attempt_that_has_ended_is_not_renewed(store: Store, tokens: Tokens, clock: Clock) -> None:
+    desk = Desk(store.backend, "etl", "r9")
+    desk.start("load")
+    desk.begin("load")
+    fence, until = desk.fence("load"), clock() + ATTEMPT_SECONDS * 1_000_000
+    clock.move(hours=13)
+
+    def used() -> str | None:
+        who = Who("attempt", "it", fence=fence, until=until)
+        return now(tokens.exchanged(Read(fence.scope, ()), None, who))
+
+    assert used() is not None
+    desk.report(fence, "deferred", deferral=Deferral("t.T", "{}", "go_on"))
+    assert used() is not None
+    store.backend.send(CancelRun("etl", "r9", ANN))
+    assert used() is None
+
+
+def test_who_ask_at_the_same_time_have_the_store_asked_once(path: str, clock: Clock, ticks: Ticks) -> None:
+    class Counting(SQLiteBackend):
+        asked = 0
+
+        def send(self, request: Any) -> Any:
+            self.asked += type(request) is FindToken
+            return super().send(request)
+
+    backend = Counting(path, Config(), clock)
+    text = token_text("viewer", os.urandom(32))
+    backend.send(CreateToken(digest_of(text), "viewer", "ann", ANN))
+    tokens = Tokens(backend, clock, ticks)
+
+    async def crowd() -> set[str]:
+        return {who.name for who in await asyncio.gather(*(tokens.who(text) for _ in range(20)))}
+
+    for times in (1, 2):
+        assert now(crowd()) == {"ann"}
+        assert backend.asked == times
+        ticks.now += REMEMBERED
+    backend.close()
+
+
+def test_what_a_token_stands_for_is_not_remembered_past_its_end(
+    store: Store, tokens: Tokens, clock: Clock, ticks: Ticks
+) -> None:
+    text, _ = made(store, expires_at=clock() + 1)
+    attempt = attempt_token(tokens, store, Who("worker", "airflow", ("sales",)))
+    assert [now(tokens.who(each)).role for each in (text, attempt)] == ["viewer", "attempt"]
+    clock.now += 1
+    with pytest.raises(Unauthorized, match="expired"):
+        now(tokens.who(text))
+    clock.now += ATTEMPT_SECONDS * 10**6
+    with pytest.raises(Unauthorized, match="expired"):
+        now(tokens.who(attempt))

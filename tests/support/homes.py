@@ -15,7 +15,9 @@ from outlast import Store, connect
 from outlast.config import ClientSettings, Config, StateStoreSettings
 from outlast.values import Clock
 
+from .clock import Clock as ShownClock
 from .postgres import server
+from .restarting import RestartingServer, Shared
 from .servers import house
 
 
@@ -52,24 +54,6 @@ class SQLiteHome:
             connection.close()
 
 
-class HTTPHome(SQLiteHome):
-    """The same behind a server: each time it is opened, by an application with those settings."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.served: list[str] = []
-
-    def open(self, config: Config, clock: Clock) -> Store:
-        url, token = house().move_in(super().open(config, clock))
-        self.served.append(url)
-        client = ClientSettings(retry_for=0.0, token=token)
-        return connect(url, config=msgspec.structs.replace(config, client=client), clock=clock)
-
-    def close(self) -> None:
-        for url in self.served:
-            house().move_out(url)
-
-
 class PostgresHome:
     """A schema of its own in the session's PostgreSQL."""
 
@@ -93,7 +77,60 @@ class PostgresHome:
             connection.execute(f"drop schema if exists {self.schema} cascade")
 
 
-HOMES: dict[str, Callable[[Path], Home]] = {"sqlite": SQLiteHome, "http": HTTPHome, "postgres": PostgresHome}
+class ServedHome:
+    """A home behind a server: each time it is opened, by an application with those settings."""
+
+    def __init__(self, behind: Home) -> None:
+        self.behind = behind
+        self.served: list[str] = []
+
+    def open(self, config: Config, clock: Clock) -> Store:
+        url, token = house().move_in(self.behind.open(config, clock))
+        self.served.append(url)
+        return connect(url, config=_as_client(config, token, retry_for=0.0), clock=clock)
+
+    def rows(self) -> dict[str, int]:
+        return self.behind.rows()
+
+    def close(self) -> None:
+        for url in self.served:
+            house().move_out(url)
+        self.behind.close()
+
+
+class RestartingHome(SQLiteHome):
+    """A SQLite file behind a server that is killed and begins anew every few moments, also in the middle of a call."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.shared = Shared(str(folder / "shared"))
+        self.servers: list[RestartingServer] = []
+
+    def open(self, config: Config, clock: Clock) -> Store:
+        assert isinstance(clock, ShownClock)
+        clock.share(self.shared.numbers)
+        served = RestartingServer(str(self.path), config, self.shared)
+        self.servers.append(served)
+        return connect(served.url, config=_as_client(config, served.token, retry_for=60.0), clock=clock)
+
+    def close(self) -> None:
+        for each in self.servers:
+            each.close()
+
+
+def _as_client(config: Config, token: str, *, retry_for: float) -> Config:
+    return msgspec.structs.replace(config, client=ClientSettings(retry_for=retry_for, token=token))
+
+
+HOMES: dict[str, Callable[[Path], Home]] = {
+    "sqlite": SQLiteHome,
+    "http": lambda folder: ServedHome(SQLiteHome(folder)),
+    "postgres": PostgresHome,
+    "http_postgres": lambda folder: ServedHome(PostgresHome(folder)),
+    "restarting": RestartingHome,
+}
+#: What a test on a home needs: marks by the home's name.
+NEEDS = {"http": ("http",), "postgres": ("postgres",), "http_postgres": ("http", "postgres"), "restarting": ("http",)}
 
 
 def settings(*, durability: Literal["full", "process"] = "process", **state_store: Any) -> Config:

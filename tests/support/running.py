@@ -240,7 +240,7 @@ class Ground:
 
     def left(self) -> list[int]:
         """Return the processes started from here that still exist."""
-        return [number for number in _processes() if f"{MARK}={self.mark}".encode() in _environ(number)]
+        return processes_with(f"{MARK}={self.mark}")
 
     def left_soon(self, seconds: float = 1.0) -> list[int]:
         """Return what is left when what is dying has had a moment."""
@@ -260,6 +260,11 @@ class Ground:
                 os.kill(number, signal.SIGKILL)
         if self._store is not None:
             self._store.close()
+
+
+def processes_with(text: str) -> list[int]:
+    """Return the processes that have a text in their environment."""
+    return [number for number in _processes() if text.encode() in _environ(number)]
 
 
 def _processes() -> list[int]:

@@ -70,6 +70,12 @@ class ListsSQL:
     def find(self, request: Find, now: int) -> FindPage:
         """Return one page of live rows across scopes."""
         where, values = _place_filter(request)
+        if request.ending:
+            where += " and substr(name, length(name) - ? + 1) = ?"
+            values += [len(request.ending), request.ending]
+        if request.name is not None:
+            where += " and name = ?"
+            values.append(request.name)
         scope_id, name = request.after or (0, "")
         found = self.execute(
             f"select {FOUND_COLUMNS} from entry join scope on scope.id = scope_id"
@@ -108,9 +114,9 @@ def _as_seen(row: Row, now: int) -> Row:
     return msgspec.structs.replace(row, text=None) if rules.expired(row, now) else row
 
 
-def _place_filter(request: Find | ListScopes) -> tuple[str, list[str]]:
+def _place_filter(request: Find | ListScopes) -> tuple[str, list[Any]]:
     where = " and dag_id is null" if request.assets else " and dag_id is not null"
-    values: list[str] = []
+    values: list[Any] = []
     for column in ("dag_id", "run_id", "task_id"):
         wanted = getattr(request, column)
         if wanted is not None:

@@ -75,6 +75,8 @@ class PeopleSQL:
                 discard = request.default_discard if own is None else own
             if discard:
                 self.runs.clear_state(task.scope, request.writer, now, history=False)
+            elif request.forget and _is_meant(task, request):
+                self.runs.forget(task.scope, request.forget, request.writer, now)
             self._record(request.writer, "clear and discard" if discard else "clear", task, "waiting", now)
 
     def _fence_out(self, task: TaskRow, why: str, now: int) -> None:

@@ -100,7 +100,9 @@ class PostgresBackend(Backend):
         raise TypeError(f"{kind.__name__} is not a request this backend answers")
 
     def send_batch(self, requests: Sequence[Any]) -> list[Any]:
-        """Carry commits out in one transaction; where that fails as a whole, one by one."""
+        """Carry commits out in one transaction, read in one journey; where that fails as a whole, one by one."""
+        if all(type(request) is Read for request in requests):
+            return self._read_together(requests)
         if not all(type(request) is Commit for request in requests):
             return super().send_batch(requests)
         try:
@@ -111,6 +113,13 @@ class PostgresBackend(Backend):
         except OutlastError:
             pass
         return super().send_batch(requests)
+
+    def _read_together(self, requests: Sequence[Read]) -> list[Any]:
+        try:
+            found = self._retrying(lambda: self._with(lambda session: _together(session, requests)))
+        except BackendError as error:  # nobody fares better alone
+            return [error] * len(requests)
+        return super().send_batch(requests) if found is None else found
 
     def _write(self, request: Any, answer: Callable[[Session], Callable[[Any, int], Any]]) -> Any:
         reply = self._retrying(lambda: self._written(request, answer))
@@ -140,19 +149,24 @@ class PostgresBackend(Backend):
     def _was_committed(self, lost: CommitLost) -> bool:
         """Ask the server, again and again while it does not know, what became of a transaction.
 
-        A server that has crashed gives the numbers of transactions it knows nothing of again. What was written to
-        the feed tells ours from another's.
+        A server that has crashed gives the numbers of transactions it knows nothing of again. What ours has left in
+        the feed, or among the receipts, tells it from another.
         """
         until = time.monotonic() + max(self.config.client.retry_for, 1.0)
-        asked = "select pg_xact_status(?::text::xid8), exists (select from feed where xid = ?::text::xid8 and at = ?)"
+        asked = (
+            "select pg_xact_status(?::text::xid8), exists (select from feed where xid = ?::text::xid8 and at = ?)"
+            " or exists (select from receipt where id = ? and at = ?)"
+        )
+        values = (lost.xid, lost.xid, lost.at, lost.receipt, lost.at)
+        leaves_trace = lost.has_noted or lost.receipt is not None
         while time.monotonic() < until:
             with suppress(Lost, psycopg.OperationalError):
                 try:
-                    status, noted = self._with(lambda session: session.ask(asked, (lost.xid, lost.xid, lost.at)))
+                    status, found = self._with(lambda session: session.ask(asked, values))
                 except sqlstates.InvalidParameterValue:  # it is yet to come
                     return False
                 if status in ("committed", "aborted"):
-                    return status == "committed" and (noted or not lost.has_noted)
+                    return status == "committed" and (found or not leaves_trace)
             time.sleep(0.05)
         raise BackendError(
             f"the connection to {self} was lost while a transaction was being committed, and what became of it cannot "
@@ -275,6 +289,19 @@ class PostgresBackend(Backend):
 
 def _read(session: Session, request: Any, at_once: bool) -> Any:
     return session.read(session.reading.answer, request, at_once and session.reading.state.is_joined(request))
+
+
+def _together(session: Session, requests: Sequence[Read]) -> list[Any] | None:
+    """Answer requests by one statement or two; None where they do not fit into them, or one of them spoils it."""
+    state = session.reading.state
+    names = sum(len(request.names or ("",)) for request in requests)
+    if names > 512 or not all(map(state.is_joined, requests)):
+        return None
+    try:
+        found: list[Any] = session.read(state.read_together, requests, True)
+    except psycopg.DataError:
+        return None
+    return found
 
 
 def _passes(error: psycopg.Error) -> bool:

@@ -15,6 +15,7 @@ from psycopg import errors as sqlstates
 from ..config import without_password
 from ..errors import BackendError, ConfigError, OutlastError
 from ..requests import Inspected
+from ..values import moment
 from .execute import SQLITE, Execute
 from .feed import FeedSQL
 from .schema_steps import checksum, steps_of, version_of
@@ -27,6 +28,8 @@ logger = logging.getLogger("outlast")
 _LOCK = 0x4F54_4C53
 #: Seconds a server may take to answer a new connection.
 PATIENCE = 10
+#: Seconds for which another's transaction may keep events from being told before that is a problem.
+HELD_SECONDS = 10
 #: The oldest server whose functions suffice: xid8, pg_current_xact_id.
 OLDEST = 130000
 
@@ -233,4 +236,33 @@ def inspect(connection: psycopg.Connection[Any], place: Place, pooled: bool) -> 
             f"{ahead} rows of the feed come from another database cluster, so that watchers would wait for ever; "
             "restore with `outlast restore`, which begins a new feed"
         )
+    if (held_back := _held_back(connection)) is not None:
+        problems.append(held_back)
     return Inspected(tuple(facts.items()), tuple(problems))
+
+
+def _held_back(connection: psycopg.Connection[Any]) -> str | None:
+    """Say whose open transaction keeps events from being told, where that has lasted."""
+    found = connection.execute(
+        "select min(at), (extract(epoch from clock_timestamp()) * 1000000)::bigint from feed"
+        " where xid >= pg_snapshot_xmin(pg_current_snapshot()) and xid < pg_snapshot_xmax(pg_current_snapshot())"
+    ).fetchone()
+    if found is None or found[0] is None or found[1] - found[0] < HELD_SECONDS * 1_000_000:
+        return None
+    open_one = connection.execute(_OLDEST_OPEN).fetchone()
+    who = "look for it in pg_stat_activity and pg_prepared_xacts" if open_one is None else open_one[0]
+    return (
+        f"events are held back since {moment(found[0])} by a transaction that is still open somewhere in this database "
+        f"cluster ({who}); none is lost, and all come when it ends"
+    )
+
+
+_OLDEST_OPEN = """
+select who from (
+    select format('process %s of database "%s" and user "%s"; select pg_terminate_backend(%s) ends it',
+        pid, datname, usename, pid) as who, age(backend_xid) as age
+    from pg_stat_activity where backend_xid is not null
+    union all
+    select format('prepared as %s in database "%s"; rollback prepared ends it', gid, database), age(transaction)
+    from pg_prepared_xacts
+) as open_ones order by age desc limit 1"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -53,10 +54,13 @@ class Lost(Exception):
 
 
 class CommitLost(Exception):
-    """The connection broke while a transaction was being committed: its number, and what it noted in the feed when."""
+    """The connection broke while a transaction was being committed: its number, and the traces it leaves.
 
-    def __init__(self, xid: int, at: int, has_noted: bool) -> None:
-        self.xid, self.at, self.has_noted = xid, at, has_noted
+    That is a row in the feed, or a receipt with this id, as of that moment; neither where it has written nothing.
+    """
+
+    def __init__(self, xid: int, at: int, has_noted: bool, receipt: str | None = None) -> None:
+        self.xid, self.at, self.has_noted, self.receipt = xid, at, has_noted, receipt
 
 
 class Session:
@@ -76,7 +80,8 @@ class Session:
             self.connection.prepare_threshold = None
         self.cursor = psycopg.RawCursor(self.connection)  # the server's own marks: nothing to parse each time
         self.held: list[_Statement] | None = None
-        self.is_spoilt = self.has_noted = False
+        self.is_spoilt = False
+        self._begin_traces()
         self.reading = Answers(self.execute, config, READING)
         self.writing = Answers(self.execute, config, WRITING)
         self.clock = None if clock is system_clock else clock
@@ -92,11 +97,30 @@ class Session:
     def execute(self, sql: str, values: Sequence[Any]) -> list[Any]:
         """Run one statement in the open transaction; one without an answer goes with the next that has one."""
         values = _without_nul(values)
-        if self.held is not None and _is_silent(sql):
+        if self.held is None:
+            return self._send(sql, values)
+        self._keep_traces(sql, values)
+        if _is_silent(sql):
             self.held.append((sql, values))
-            self.has_noted = self.has_noted or sql.startswith("insert into feed")
             return []
         return self._send(sql, values)
+
+    def _begin_traces(self) -> None:
+        self.has_noted = self.has_written = False
+        self.receipt: str | None = None
+
+    def _keep_traces(self, sql: str, values: Sequence[Any]) -> None:
+        if sql.startswith(_WRITING):
+            self.has_written = True
+            self.has_noted = self.has_noted or sql.startswith("insert into feed ")
+            if sql.startswith("insert into receipt "):
+                self.receipt = values[0]
+
+    def _leave_trace(self, now: int) -> None:
+        """See to it that what was written can be told from what another transaction has, that was given its number."""
+        if self.has_written and not self.has_noted and self.receipt is None:
+            id = f"commit {os.urandom(16).hex()}"
+            self.execute("insert into receipt (id, asked, reply, at) values (?, '', '', ?)", (id, now))
 
     def _send(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Send a statement, after what was held back, in one journey; return its rows."""
@@ -135,13 +159,15 @@ class Session:
     def write(self, answer: Callable[[Any, int], Any], request: Any) -> Any:
         """Answer a request in a transaction; `CommitLost` when its end is not known."""
         xid, now = self._begin("isolation level read committed", "pg_current_xact_id()::text::bigint")
-        self.held, self.has_noted = [], False
+        self.held = []
+        self._begin_traces()
         reply = answer(request, now)
+        self._leave_trace(now)
         try:
             self._send("commit")
         except psycopg.OperationalError as error:
             if self.connection.closed:
-                raise CommitLost(xid, now, self.has_noted) from error
+                raise CommitLost(xid, now, self.has_noted, self.receipt) from error
             raise
         finally:
             self.held = None
@@ -179,8 +205,10 @@ class Session:
             self.connection.execute("rollback")
 
 
-#: How statements begin whose answer nobody waits for …
-_SILENT = ("insert ", "update ", "delete ", "select pg_advisory_xact_lock(")
+#: How statements begin that write …
+_WRITING = ("insert ", "update ", "delete ")
+#: … those whose answer nobody waits for …
+_SILENT = (*_WRITING, "select pg_advisory_xact_lock(")
 #: … and those that may be carried out in any order, where each writes to another table: who commits has locked
 #: the scopes before, so that they wait for nobody, and none reads what another writes.
 _FREE = tuple(f"insert into {table} (" for table in ("history", "entry", "feed", "audit", "receipt"))

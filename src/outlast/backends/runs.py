@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ..errors import Conflict, NotFound
-from ..requests import Commit, Part, RemoveAll
+from ..requests import Commit, Part, Remove, RemoveAll
 from ..run_requests import (
     ENDED,
     DagPage,
@@ -264,6 +264,11 @@ class RunsSQL:
     def clear_state(self, scope: TaskScope, writer: Writer, now: int, history: bool = True) -> None:
         """Remove a scope's entries as one commit; with `history` no past value is left either."""
         self.commits.commit(Commit((Part(scope, (RemoveAll(history),)),), None, writer), now)
+
+    def forget(self, scope: TaskScope, keys: Sequence[str], writer: Writer, now: int) -> None:
+        """Delete some entries of a scope as one commit; their history stays."""
+        operations = tuple(Remove(key) for key in dict.fromkeys(keys))
+        self.commits.commit(Commit((Part(scope, operations),), None, writer), now)
 
     def end_attempt(self, scope_id: int, number: int, state: str, error: str | None, now: int) -> None:
         """Record how an attempt ended, unless that is recorded already."""

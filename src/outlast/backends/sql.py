@@ -7,9 +7,12 @@ entries is in `commits`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any
 
 from .. import rules
-from ..requests import Count, Counted, Fence, Found, Open, Opened, Read, Row
+from ..errors import OutlastError
+from ..requests import Count, Counted, Fence, Found, Open, Opened, Origin, Read, Row
 from ..values import Scope, TaskScope, address
 from .audit import Audit
 from .execute import Dialect, Execute
@@ -21,6 +24,7 @@ from .scopes import ScopeRow, ScopesSQL
 __all__ = ["StateSQL"]
 
 _HOUR = 3600 * 1_000_000
+_ENTRY = ", ".join(f"entry.{column}" for column in COLUMNS.split(", "))
 _MAX_NAME = "\U0010ffff"
 
 
@@ -45,12 +49,27 @@ class StateSQL(ScopesSQL):
     def open(self, request: Open, now: int) -> Opened:
         """Raise a scope's fence to an attempt's number; one that is already older is stale."""
         scope = self.lock_scope(request.scope, now)
+        anew = request.origin is not None and self._is_left_over(request, scope)
+        if anew:
+            self.drop_scope(scope.id)
+            scope = self.lock_scope(request.scope, now)
         attempt = scope.fence + 1 if request.attempt is None else request.attempt
         if attempt < scope.fence:
             rules.check_fence(Fence(request.scope, attempt, scope.id), scope.id, scope.fence)
         if attempt > scope.fence:
-            self.execute("update scope set fence = ?, changed_at = ? where id = ?", (attempt, now, scope.id))
-        return Opened(attempt, scope.id)
+            raised = "update scope set fence = ?, fenced_at = ?, changed_at = ? where id = ?"
+            self.execute(raised, (attempt, now, now, scope.id))
+        if request.origin is not None:
+            noted = "update scope set origin = ?, started_at = ? where id = ? and origin is null"
+            self.execute(noted, (request.origin, request.started, scope.id))
+        return Opened(attempt, scope.id, anew)
+
+    def _is_left_over(self, request: Open, scope: ScopeRow) -> bool:
+        """Say whether what is there is an earlier run's of that name; a run of outlast's own is never that."""
+        if scope.made:
+            return False
+        recorded = self.execute("select origin, started_at, fenced_at from scope where id = ?", (scope.id,))[0]
+        return rules.is_new_run(request, scope.fence, Origin(*recorded)) and not self.in_use(scope.id)
 
     def fenced(self, fence: Fence) -> ScopeRow:
         """Return the scope of an attempt, locked; StaleAttempt unless it is the newest of it."""
@@ -92,17 +111,44 @@ class StateSQL(ScopesSQL):
     def _read_joined(self, request: Read, now: int) -> Found:
         fence, names = request.fence, next(padded(sorted(set(request.names or ()))), [""])
         where, which = ("digest = ?", address(request.scope)) if fence is None else ("id = ?", fence.scope_id)
-        columns = ", ".join(f"entry.{column}" for column in COLUMNS.split(", "))
         found = self.execute(
-            f"select id, scope.revision, fence, {columns} from scope left join entry on scope_id = id"
+            f"select id, scope.revision, fence, {_ENTRY} from scope left join entry on scope_id = id"
             f" and name in ({marks(names)}) where {where} order by name",
             (*names, which),
         )
-        scope_id, revision, newest = found[0][:3] if found else (None, 0, 0)
-        if fence is not None:
-            rules.check_fence(fence, scope_id, newest)
-        rows = [read_row(row[3:]) for row in found if row[3] is not None]
-        return Found(scope_id or 0, revision, tuple([row for row in rows if rules.alive(row, now)]))
+        return _found(request, found, now)
+
+    def read_together(self, requests: Sequence[Read], now: int) -> list[Found | OutlastError]:
+        """Answer requests that can be joined, each by its rows or its error; those for as many names by one statement.
+
+        Together they may have 512 names.
+        """
+        found: list[list[Any]] = [[] for _ in requests]
+        for fenced, column, kind in ((True, "id", "bigint"), (False, "digest", "bytea")):
+            asked = [
+                (number, name)
+                for number, request in enumerate(requests)
+                if (request.fence is not None) is fenced
+                for name in sorted(set(request.names or ("",)))  # an entry's name is not empty
+            ]
+            if asked:
+                wanted = [(_place(requests[number]), name) for number, name in asked]
+                for place, *row in self._joined(wanted, column, kind):
+                    if place < len(asked):  # not what fills up the statement
+                        found[asked[place][0]].append(row)
+        return [_outcome(request, rows, now) for request, rows in zip(requests, found, strict=True)]
+
+    def _joined(self, asked: Sequence[tuple[Any, str]], column: str, kind: str) -> list[Any]:
+        """Return scopes with an entry each, by the place of what was asked."""
+        [part] = padded(asked)
+        first, *others = (f"({place}, ?, ?)" for place in range(len(part)))
+        first = f"(0, cast(? as {kind}), cast(? as text))"
+        return self.execute(
+            f"with asked (place, which, key) as (values {', '.join([first, *others])})"
+            f" select place, id, scope.revision, fence, {_ENTRY} from asked join scope on {column} = which"
+            " left join entry on scope_id = id and name = key order by place",
+            list(chain.from_iterable(part)),
+        )
 
     def _rows(self, scope_id: int, request: Read, now: int) -> Iterable[Row]:
         if request.names is not None:
@@ -164,6 +210,27 @@ class StateSQL(ScopesSQL):
         where, values = ("", []) if high is None else (" and name < ?", [high])
         sql = f"select count(*) from entry where scope_id = ? and name >= ?{where} and {ALIVE}"
         return Counted(scope.id, scope.revision, self.execute(sql, (scope.id, low, *values, now))[0][0])
+
+
+def _place(request: Read) -> str | bytes:
+    """Return what the scope of a request is found by: as text, an id is of one type however large it is."""
+    return address(request.scope) if request.fence is None else str(request.fence.scope_id)
+
+
+def _found(request: Read, found: Sequence[Sequence[Any]], now: int) -> Found:
+    """Make of a scope, joined to each of its entries, the answer to a request."""
+    scope_id, revision, newest = found[0][:3] if found else (None, 0, 0)
+    if request.fence is not None:
+        rules.check_fence(request.fence, scope_id, newest)
+    rows = [read_row(row[3:]) for row in found if row[3] is not None]
+    return Found(scope_id or 0, revision, tuple([row for row in rows if rules.alive(row, now)]))
+
+
+def _outcome(request: Read, found: Sequence[Sequence[Any]], now: int) -> Found | OutlastError:
+    try:
+        return _found(request, found, now)
+    except OutlastError as error:
+        return error
 
 
 def _range(prefix: str) -> tuple[str, str | None]:

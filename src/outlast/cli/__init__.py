@@ -43,6 +43,7 @@ COMMANDS = {
     "db": Home("db", "db", "Make a database's schema, bring it forward, or check it."),
     "token": Home("token", "token", "Say who may use a server: make tokens, list and revoke them."),
     "serve": Home("serve", "serve", "Serve a store over HTTP, to workers, programs and people."),
+    "airflow": Home("airflow", "airflow", "Look at an Airflow's use of outlast; move state there or back; sweep."),
     "audit": Home("audit", "audit", "Show what people have changed, and when."),
     "doctor": Home("doctor", "doctor", "Say which store is meant, and whether it is well."),
     "config": Home("config", "config", "Show the settings that hold."),

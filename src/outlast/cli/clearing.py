@@ -44,6 +44,7 @@ Stored: TypeAlias = dict[TaskScope, list[Entry]]
     default=None,
     help="Keep what they stored, or remove it; default: asked on a terminal, else `[state_store] discard_on_clear`.",
 )
+@click.option("--forget", metavar="KEY", multiple=True, help="Remove this key in the same step, and keep the others.")
 @click.option(
     "--cancel-job",
     is_flag=True,
@@ -59,6 +60,7 @@ def clear(
     of: tuple[str, str] | None,
     downstream: bool,
     keep: bool | None,
+    forget: tuple[str, ...],
     cancel_job: bool,
     force: bool,
     dry_run: bool,
@@ -75,6 +77,7 @@ def clear(
     \b
     outlast tasks clear nightly/2026-11-29/ingest
     outlast tasks clear nightly/2026-11-29/load/3 nightly/2026-11-29/load/4 --discard-state
+    outlast tasks clear nightly/2026-11-29/load/3 --forget cursor
     outlast tasks clear nightly/2026-11-29/train --discard-state --cancel-job
     outlast tasks clear nightly/2026-11-29/ingest --downstream --dry-run
     outlast tasks clear nightly/2026-11-29/copy --item a.csv --item b.csv
@@ -86,7 +89,10 @@ def clear(
         would = _ordered(verbs.clear(dag_id, run_id, chosen, downstream=downstream, dry_run=True))
         stored: Stored = {task.scope: state_of(store, task.scope).entries() for task in would.tasks}
         jobs = _Submitted(store, would, stored, cancel_job)
-        discard = None if keep is None else not keep
+        stored = {
+            scope: _without(entries, forget if _is_meant(scope, chosen) else ()) for scope, entries in stored.items()
+        }
+        discard = (False if forget else None) if keep is None else not keep
         if not (yes or dry_run or as_json) and is_asked():
             _tell(store, would, stored)
             discard = _ask(store, would, stored, discard, jobs)
@@ -99,7 +105,8 @@ def clear(
                 if not force:
                     refuse_running(would.tasks, [place for place in chosen if not isinstance(place, str)])
                 jobs.cancel()
-            touched = _ordered(verbs.clear(dag_id, run_id, chosen, discard=discard, downstream=downstream, force=force))
+            flags = {"downstream": downstream, "force": force}
+            touched = _ordered(verbs.clear(dag_id, run_id, chosen, discard=discard, forget=forget, **flags))
         keys = sum(map(len, stored.values()))
         _show_cleared(touched, keys, likely, is_held(touched.run, store.clock()), jobs.forgotten(), place, as_json)
 
@@ -118,6 +125,14 @@ def _chosen(store: Store, scopes: Sequence[TaskScope]) -> tuple[str, str, list[s
     dag_id, run_id = runs.pop()
     found = [attempts_of(store, scope)[0].task.scope if scope.item is not None else scope for scope in scopes]
     return dag_id, run_id, [_place(scope) for scope in found]
+
+
+def _is_meant(scope: TaskScope, chosen: Sequence[str | tuple[str, int]]) -> bool:
+    return scope.task_id in chosen or (scope.task_id, scope.map_index) in chosen
+
+
+def _without(entries: list[Entry], keys: Sequence[str]) -> list[Entry]:
+    return [entry for entry in entries if entry.key not in keys]
 
 
 def _failed(store: Store, dag_id: str, run_id: str) -> list[str | tuple[str, int]]:

@@ -11,9 +11,10 @@ from typing import BinaryIO
 import click
 
 from ..errors import NotFound
+from ..log_files import log_folder
 from ..run_requests import ENDED, AttemptRow, Attempts, TaskRow
 from ..runner import processes
-from ..runner.logs import log_folder, log_path
+from ..runner.logs import log_path
 from ..store import Store
 from ..values import TaskScope
 from . import show

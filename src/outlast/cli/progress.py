@@ -15,9 +15,10 @@ import msgspec
 
 from ..codec import load
 from ..errors import OutlastError
+from ..log_files import log_folder
 from ..plans import run as drive
 from ..run_requests import ENDED, RunDetail, RunRow, TaskRow
-from ..runner.logs import log_folder, log_path
+from ..runner.logs import log_path
 from ..store import Store
 from ..values import TaskScope
 from .show import count, is_secret, note, visible

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ EXITS = {"success": 0, "failed": 1, "cancelled": 3, "paused": 75}
 @click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="A parameter; JSON, or else plain text.")
 @click.option("--logical-date", metavar="ISO", help="The moment the run is about, of a new run. Default: now.")
 @click.option("--keep", is_flag=True, help="Stay at the end, and run what is cleared or marked later. Ctrl-C ends it.")
+@click.option("--ui", is_flag=True, help="Show the page meanwhile, to this machine: prints a link to open.")
 @click.option("--server", metavar="URL", help="A server as the store: workers know its URL and a token of their own.")
 @click.option("--run-as", metavar="USER", help="The user workers run as, with --server and if this is root.")
 @at_place
@@ -55,6 +57,7 @@ def run(
     params: Sequence[str],
     logical_date: str | None,
     keep: bool,
+    ui: bool,
     server: str | None,
     run_as: str | None,
     place: Place,
@@ -70,6 +73,7 @@ def run(
     outlast run ingest.py                       start a run
     outlast run ingest.py --resume              go on with the newest unfinished run, else start one
     outlast run ingest.py --param day=2026-11-29 --run-id 2026-11-29
+    outlast run ingest.py --ui --keep           watch it in a browser, and run what is cleared there
     outlast run producer.py consumer.py         the consumer begins when the producer has updated its assets
     outlast run ingest.py --server https://state.example.org
                                                 keep everything behind a server, with a runner's token
@@ -90,7 +94,7 @@ def run(
     for loaded, dag in dags:
         _say_schedule(dag, loaded.path)
     paths = [loaded.path for loaded, _ in dags]
-    with opened(url, create=True, reveal=True) as store, _ready(store, run_as, paths) as store:
+    with opened(url, create=True, reveal=True) as store, _ready(store, run_as, paths) as store, _page(store, ui):
         end = _run(store, dags, wanted, keep)
         after = {each.run.id: _again(store, each, given) for each in end.runs}
     again = _Again(given, server is not None, run_as)
@@ -144,6 +148,15 @@ def _ready(store: Store, run_as: str | None, files: Sequence[str]) -> Store:
         if starter.user is None:
             _say("tasks run as this user, so they can read its tokens; with --run-as USER, as root, they cannot")
     return patient(store)
+
+
+def _page(store: Store, is_wanted: bool) -> AbstractContextManager[None]:
+    """Return what shows the page while there is something to see, if it is wanted."""
+    if not is_wanted:
+        return nullcontext()
+    from .ui import page_of
+
+    return page_of(store, _say)
 
 
 def _say_end(run: RunRow, state: str, then: str | None) -> None:

@@ -9,9 +9,9 @@ from typing import Any, get_args
 
 import click
 
+from ..log_files import log_folder, remove_run_logs, run_folder
 from ..people_requests import Touched
 from ..run_requests import ENDED, RunDetail, RunRow, RunState
-from ..runner.logs import log_folder, remove_run_logs, run_folder
 from ..runner.processes import kill_groups
 from ..store import Store
 from ..values import moment

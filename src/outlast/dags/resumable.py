@@ -2,7 +2,8 @@
 
 What is stored is the job's id under `external_id_key` and, while a submission is under way, an intent with its
 token under `<external_id_key>.intent`. The commit of an intent removes the id of the job before it, and the commit of
-an id removes the intent: where both stand, somebody has stored the id since, and it decides.
+an id removes the intent: where both stand, somebody has stored the id since, and it decides. An attempt that takes
+the job up notes `{"status": ..., "reconnects": n}` under `<external_id_key>.status`, for people to see.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ ABSENT: Any = object()
 #: Seconds between two calls of `find_job` while a request may still be in flight.
 _LOOK_EVERY = 1.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
+#: Characters kept of a status, which is whatever the other system says.
+_STATUS_LENGTH = 500
 
 
 class JobNotFound(Exception):
@@ -219,6 +222,10 @@ class ResumableJobMixin(metaclass=ABCMeta):
     def _intent_key(self) -> str:
         return f"{self.external_id_key}.intent"
 
+    @property
+    def _status_key(self) -> str:
+        return f"{self.external_id_key}.status"
+
     def _store(self, context: Context) -> TaskState | None:
         """Return where the job is recorded; None where nothing is."""
         if not self.durable:
@@ -335,17 +342,30 @@ class ResumableJobMixin(metaclass=ABCMeta):
         store = self._store(context)
         if decision.found:
             happened("resumable_job.found_by_token", self, decision.reason)
-        if decision.token is not None and store is not None:
-            self._record(decision.external_id, store)
+        if store is not None:
+            self._note_taken_up(decision, store)
         event = "reconnect_attempt" if decision.kind == "reconnect" else "already_succeeded"
         happened(f"resumable_job.{event}", self, decision.reason)
         return decision.external_id
+
+    def _note_taken_up(self, decision: ResumeDecision, store: TaskState) -> None:
+        """Note the status of the job and how often it was taken up; store the id of one found by its token."""
+        before = store.get(self._status_key)
+        times = before.get("reconnects") if isinstance(before, dict) else None
+        times = times + 1 if type(times) is int else 1
+        noted: JsonValue = {"status": str(decision.status)[:_STATUS_LENGTH], "reconnects": times}
+        with store.transaction() as tx:
+            tx.set(self._status_key, noted, retention=NEVER_EXPIRE)
+            if decision.token is not None:
+                tx.set(self.external_id_key, decision.external_id, retention=NEVER_EXPIRE)
+                tx.delete(self._intent_key)
 
     def _intended(self, decision: ResumeDecision, store: TaskState) -> str:
         """Return the token to submit with, its intent committed."""
         match decision:
             case ResumeDecision(kind="uncertain", token=str(token)):
                 happened("resumable_job.uncertain_submit", self, f"{decision.reason}; on_uncertain={self.on_uncertain}")
+                self._note_uncertain(token, store)
                 if self.on_uncertain == "fail":
                     raise FailTask(self._what_to_do(decision.reason, store))
                 return token
@@ -356,8 +376,16 @@ class ResumableJobMixin(metaclass=ABCMeta):
         with store.transaction() as tx:
             tx.set(self._intent_key, {"token": token}, retention=NEVER_EXPIRE)
             tx.delete(self.external_id_key)
+            tx.delete(self._status_key)
         happened(f"resumable_job.{decision.kind}", self, f"{decision.reason}; submitting with token {token}")
         return token
+
+    def _note_uncertain(self, token: str, store: TaskState) -> None:
+        """Count in the intent how often its outcome was found to be uncertain: a server tells that in its metrics."""
+        before = store.get(self._intent_key)
+        times = before.get("uncertain") if isinstance(before, dict) else None
+        times = times + 1 if isinstance(times, int) else 1
+        store.set(self._intent_key, {"token": token, "uncertain": times}, retention=NEVER_EXPIRE)
 
     def _what_to_do(self, reason: str, store: TaskState) -> str:
         return (

@@ -26,7 +26,9 @@ from typing import Any
 
 import msgspec
 
+from ..errors import Unauthorized
 from ..event_requests import EventRow
+from ..log_files import log_folder
 from ..plans import Plan
 from ..requests import Fence, Found, Read
 from ..run_requests import Attempts, ListAttempts, NoteAftermath, RunRow, TaskRow
@@ -35,8 +37,8 @@ from ..store import Store
 from ..values import TaskScope, Writer
 from .attempt import Attempt
 from .job import Job
-from .logs import log_folder, log_path
-from .remote import opened
+from .logs import log_path
+from .remote import is_remote, opened
 from .traces import trace_of
 
 __all__ = ["Aftermath", "Ended", "EndedState", "Launched", "job_of", "launch", "main"]
@@ -45,6 +47,8 @@ __all__ = ["Aftermath", "Ended", "EndedState", "Launched", "job_of", "launch", "
 LIMIT = 120.0
 #: The part of that which the cancelling of a job may take; the rest is for the callback.
 CANCEL_PART = 0.75
+#: What a server shows in the place of a secret value, as JSON.
+_MASKED = '"***"'
 #: Exit statuses: done; not done, but another time perhaps; there is nothing to do it with.
 DONE, FAILED, NOT_CANCELLABLE = 0, 1, 2
 
@@ -235,19 +239,38 @@ class _TooLong(BaseException):
 
 
 class EndedState(TaskState):
-    """The state of a task for an attempt that is over: it may read always, and write while no newer one has begun."""
+    """The state of a task for an attempt that is over: it may read always, and write while no newer one has begun.
+
+    A person may do that whose token does not show secret values: a mask must not be taken for the value.
+    """
+
+    shows_masks = False
 
     def _find(self, names: tuple[str, ...] | None, prefix: str = "", texts: bool = True) -> Plan[Found]:
-        return (yield Read(self.scope, names, prefix, texts=texts))  # type: ignore[no-any-return]
+        found: Found = yield Read(self.scope, names, prefix, texts=texts)
+        masked = [row.name for row in found.rows if row.text == _MASKED] if self.shows_masks else []
+        if masked:
+            raise Unauthorized(f"{masked[0]!r} is a secret key, whose value your token does not show; use an admin's")
+        return found
 
 
 class Ended(Attempt):
     """An attempt that is over, with its operator and context as they were; `told` is where lines about its job go."""
 
     def __init__(self, store: Store, job: Job, number: int, told: int | None = None) -> None:
-        found: Attempts = store.backend.send(ListAttempts(job.scope))
-        super().__init__(store, job, found.task, Fence(job.scope, number, found.task.scope_id))
+        task = self._found(store, job)
+        super().__init__(store, job, task, Fence(job.scope, number, task.scope_id))
         self.told, self.which = told, "its job"
+
+    @staticmethod
+    def _found(store: Store, job: Job) -> TaskRow:
+        """Return the task instance as it is now; an attempt that runs knows that, as long as it is the newest."""
+        if job.begun is not None:
+            fence = Fence(job.begun.scope, job.begun.attempt, job.begun.scope_id)
+            store.backend.send(Read(fence.scope, (), fence=fence))  # StaleAttempt, if it is superseded
+            return job.begun
+        found: Attempts = store.backend.send(ListAttempts(job.scope))
+        return found.task
 
     def restore(self, state: TaskState | None = None) -> Any:
         """Load the task and build its context with a state; return the operator, its references replaced."""
@@ -259,6 +282,7 @@ class Ended(Attempt):
         store = self.store
         if state is None:
             state = EndedState(store.backend, self.task.scope, store.config, store.clock, writer, self.fence)
+            state.shows_masks = self.job.client is None and is_remote(store)
         self.context["task_state_store"] = state
         assets.provide(self.context, state, self.job.events)
         assert self.operator is not None

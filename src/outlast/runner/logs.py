@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
 
-from ..config import Config, resolve_url
 from ..errors import ConfigError
+from ..log_files import run_folder, segment
 from ..values import TaskScope
 
-__all__ = ["check_logs", "log_folder", "log_path", "remove_run_logs", "run_folder", "trigger_log", "watcher_log"]
-
-
-def log_folder(config: Config, url: str) -> str:
-    """Return the folder for task logs: `[runner] logs_dir`, else one beside the store's file."""
-    if config.runner.logs_dir:
-        return os.path.abspath(os.path.expanduser(config.runner.logs_dir))
-    path = url.removeprefix("sqlite:").removeprefix("///") if url.startswith("sqlite:") else url
-    if "://" in path or path == ":memory:":
-        path = os.path.join(os.path.dirname(resolve_url(None, Config(state_folder=config.state_folder))[0]), "outlast")
-    return os.path.abspath(os.path.expanduser(path)) + ".logs"
+__all__ = ["check_logs", "log_path", "trigger_log", "watcher_log"]
 
 
 def check_logs(folder: str) -> None:
@@ -33,16 +21,11 @@ def check_logs(folder: str) -> None:
         raise ConfigError(f"task logs cannot be written to {folder}; check its mode, or set [runner] logs_dir")
 
 
-def run_folder(folder: str, dag_id: str, run_id: str) -> str:
-    """Return the folder that holds the logs of one run."""
-    return os.path.join(folder, _segment(dag_id), _segment(run_id))
-
-
 def log_path(folder: str, scope: TaskScope, attempt: int) -> str:
     """Return the log file of one attempt."""
     return os.path.join(
         run_folder(folder, scope.dag_id, scope.run_id),
-        _segment(scope.task_id),
+        segment(scope.task_id),
         *_place(scope),
         f"attempt-{attempt}.log",
     )
@@ -60,17 +43,5 @@ def watcher_log(folder: str, name: str) -> str:
 
 def _place(scope: TaskScope) -> list[str]:
     if scope.item is not None:  # whose attempts are counted wherever it is
-        return [_segment("item " + scope.item.replace("%", "%25").replace("/", "%2F"))]
+        return [segment("item " + scope.item.replace("%", "%25").replace("/", "%2F"))]
     return [] if scope.map_index < 0 else [str(scope.map_index)]
-
-
-def remove_run_logs(folder: str, dag_id: str, run_id: str) -> None:
-    """Remove the logs of one run."""
-    shutil.rmtree(run_folder(folder, dag_id, run_id), ignore_errors=True)
-
-
-def _segment(name: str) -> str:
-    """Return an id as a file name: file systems allow 255 bytes."""
-    if len(name.encode()) <= 200:
-        return name
-    return f"{name[:40]}~{hashlib.blake2b(name.encode(), digest_size=12).hexdigest()}"

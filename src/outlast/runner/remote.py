@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..config import ClientSettings, Config, StateStoreSettings
+from ..errors import NotFound
 from ..requests import Fence
 from ..run_requests import Begin, NoteAftermath, ProcessRef, TaskRow
 from ..store import Store, connect
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from .aftermath import Aftermath
     from .job import Job
 
-__all__ = ["Renewed", "begin", "entrusted", "is_remote", "opened"]
+__all__ = ["Renewed", "begin", "entrusted", "in_its_name", "is_remote", "opened"]
 
 #: Seconds one try of a call may take where something else has to be looked after meanwhile.
 ONE_TRY = 10.0
@@ -85,13 +86,23 @@ def begin(store: Store, job: Job, operator: BaseOperator, supervisor: ProcessRef
 def entrusted(
     store: Store, aftermath: Aftermath, client: ClientSettings, operator: BaseOperator | None = None
 ) -> Aftermath:
-    """Count that an aftermath is tried, and return it with a token of its own."""
+    """Count that an aftermath is tried, and return it with a token of its own; NotFound where nothing is due."""
     scope: TaskScope = aftermath.job.scope
     assets = () if operator is None else _assets(operator)
     task: TaskRow = store.backend.send(NoteAftermath(scope, aftermath.attempt, assets=assets))
     backend: Any = store.backend
     token = backend.aftermath_token(task.scope_id, aftermath.attempt)
+    if token is None:
+        raise NotFound(f"nothing is due any more after attempt {aftermath.attempt} of {scope}")
     return msgspec.structs.replace(aftermath, job=_with_token(aftermath.job, client, store, token))
+
+
+def in_its_name(store: Store, job: Job) -> Job:
+    """Return the job of an attempt that runs, with the token its supervisor has now."""
+    if job.client is None:
+        return job
+    backend: Any = store.backend
+    return _with_token(job, job.client, store, backend.own_token())
 
 
 def _with_token(job: Job, client: ClientSettings, store: Store, token: str | None) -> Job:

@@ -14,15 +14,16 @@ import msgspec
 
 from ..errors import BackendError, Conflict, NotFound
 from ..event_requests import ConsumedUntil, EventRow, Events, ListEvents
-from ..requests import Sweep
-from ..run_requests import ENDED, GetRun, ListRuns, Pruned, PruneRuns, RunDetail, RunPage, RunRow
+from ..log_files import log_folder
+from ..run_requests import ENDED, GetRun, ListRuns, RunDetail, RunPage, RunRow
 from ..store import Store
 from . import processes
 from .afterwards import MOST, Afterwards
-from .logs import check_logs, log_folder, remove_run_logs
+from .logs import check_logs
 from .loop import Observer, RunEnd, Runner
 from .opening import Opening, unfinished
 from .patience import Patient
+from .tidying import Tidying
 from .trigger_host import TriggerHost
 from .watching import Watcher, watchers_of
 
@@ -38,7 +39,6 @@ LOOK_BACK = 20
 #: Seconds workers have to stop their children and give their attempts back.
 STOP_FOR = 12.0
 
-_DAY = 24 * 3600 * 1_000_000
 _OVER = tuple(sorted(ENDED))
 
 
@@ -80,7 +80,7 @@ class Session:
         self.stopping: str | None = None
         self.hurry = False
         self.wake_by = store.clock()
-        self.tidy_at = 0.0
+        self.tidying = Tidying(store)
         self.lost: BackendError | None = None
         if isinstance(store.backend, Patient):
             store.backend.heed(say, lambda: self.stopping is not None, self._allow_for_sleep)
@@ -132,7 +132,8 @@ class Session:
         self._close()
         self._see_to_left()
         self._watch_triggers()
-        self._tidy()
+        if not any(runner.changed for runner in self.runners):  # there is nothing better to do
+            self.tidying.look(self.openings)
         return bool(self.runners or self.closing or self.left or self._is_watching())
 
     def _is_watching(self) -> bool:
@@ -270,7 +271,7 @@ class Session:
             if not each.is_busy:
                 self.left.remove(each)
 
-    # --- triggers, and tidying up --------------------------------------------------------------------------------
+    # --- triggers --------------------------------------------------------------------------------------------------
 
     def _watch_triggers(self) -> None:
         """Have a triggerer run while anything is deferred or watched."""
@@ -278,25 +279,6 @@ class Session:
         files = {runner.row.id: runner.row.file for runner in self.runners}
         news = any(runner.has_news for runner in waiting)
         self.triggers.look(files, self.watchers, wanted=bool(waiting), news=news)
-
-    def _tidy(self) -> None:
-        """Sweep and prune one batch now and then, while there is nothing better to do."""
-        if time.monotonic() < self.tidy_at or any(runner.changed for runner in self.runners):
-            return
-        self.tidy_at = time.monotonic() + 60.0
-        with suppress(BackendError):
-            swept = self._send(Sweep(self.store.config.state_store.batch_size))
-            if self._prune() or swept.more:
-                self.tidy_at = time.monotonic() + LOOK_EVERY
-
-    def _prune(self) -> bool:
-        days = self.settings.keep_runs_days
-        if not days:
-            return False
-        pruned: Pruned = self._send(PruneRuns(self.store.clock() - days * _DAY, 10))
-        for dag_id, run_id in pruned.runs:
-            remove_run_logs(log_folder(self.store.config, self.store.url), dag_id, run_id)
-        return pruned.more
 
     def _send(self, request: Any) -> Any:
         return self.store.backend.send(request)

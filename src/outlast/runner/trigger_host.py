@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from ..deferral_requests import DeferredRow, DeferredRows, Fire, ListDeferred
+from ..log_files import log_folder
 from ..store import Store
 from .board import NOBODY, Key
-from .logs import log_folder, trigger_log, watcher_log
+from .logs import trigger_log, watcher_log
 from .triggerer import LocalTriggerer
 from .watching import Watcher
 

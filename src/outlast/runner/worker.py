@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from ..errors import BackendError, Conflict, OutlastError, StaleAttempt
+from ..errors import BackendError, Conflict, StaleAttempt
 from ..requests import Fence
 from ..run_requests import Begin, Outcome, Renew, Report, TaskRow
 from ..store import Store
 from . import processes
 from .job import STOP, Job, Told, received
 from .logs import log_path
-from .remote import Renewed, entrusted, opened
+from .remote import Renewed, in_its_name, opened
 
 if TYPE_CHECKING:
     from .aftermath import Launched
@@ -124,16 +124,10 @@ class Supervisor:
         if callback is None and not self.job.cancellable:
             return
         self.stopped = False
+        job = in_its_name(self.store, self.job)  # its claim holds until it is reported
         aftermath = Aftermath(
-            self.job, self.task.attempt, self.why, cancel=self.job.cancellable, callback=callback, limit=CANCEL_FOR
+            job, self.task.attempt, self.why, cancel=self.job.cancellable, callback=callback, limit=CANCEL_FOR
         )
-        client = self.job.client
-        if client is not None:
-            try:
-                aftermath = self._insist(partial(entrusted, self.store, aftermath, client))
-            except OutlastError:  # the attempt is another's, or gone, as its report will find
-                self.cancel_due = self.job.cancellable
-                return
         self._wait_for(launched := launch(aftermath, log=self.log))
         self.cancel_due = self.job.cancellable and launched.wait() not in (DONE, NOT_CANCELLABLE)
         if launched.unfinished is not None and not self.abandoned:

@@ -55,7 +55,7 @@ def make_app(store: Store, settings: ServerSettings) -> App:
     app.state.tokens = Tokens(store.backend, store.clock)
     gate = app.state.gate = Gate(store)
     reader = app.state.feed_reader = FeedReader(store.backend, store.clock)
-    gate.on_commit = reader.wake
+    gate.on_commit, reader.is_busy = reader.wake, gate.is_busy
     app.state.maintenance, app.state.survey = Maintenance(store), Survey(store)
     app.state.refusals = Refusals()
     app.state.metrics, app.state.checks = metrics.Metrics(app.state), health.Checks(store.backend.asend)

@@ -8,20 +8,19 @@ names only.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, Response
 
-from .. import __version__
-from ..errors import OutlastError, StaleAttempt, Unauthorized, ValueTooLarge
+from ..errors import OutlastError, Unauthorized, ValueTooLarge
 from .execution import body_of
 from .identity import COOKIE, Who, identify
 from .origins import STRANGE_NAME, hosts_of, is_meant, refuse_foreign
+from .page.rendering import alone
 from .tokens import SESSION_SECONDS
 
 if TYPE_CHECKING:
@@ -57,40 +56,12 @@ _FORM = 4096
 
 @router.get("/")
 async def start(request: Request) -> Response:
-    """Say what this is and where to go on: as a page to browsers, as JSON to programs."""
+    """Say what this is: as JSON to programs, as a page to browsers that are not logged in; `page` shows others runs."""
+    if "text/html" in request.headers.get("accept", ""):
+        return alone(request, 200, "stranger")
     root = _root(request)
-    who = await _asker(request)
-    if "text/html" not in request.headers.get("accept", ""):
-        told = {"name": "outlast", "docs": f"{root}/docs", "openapi": f"{root}/openapi.json"}
-        return JSONResponse({**told, "apis": [f"{root}/api/outlast/v1", f"{root}/api/v2"]})
-    if who is None:
-        return _page(200, _STRANGER.format(login=html.escape(f"{root}/login")))
-    about = f"version {__version__}; you are {who.name} ({who.role})"
-    links = "".join(f'<li><a href="{html.escape(root + path)}">{text}</a>' for path, text in _LINKS)
-    return _page(200, f"<p>{html.escape(about)}</p><ul>{links}</ul>{_OUT.format(action=html.escape(f'{root}/logout'))}")
-
-
-async def _asker(request: Request) -> Who | None:
-    try:
-        return await identify(request)
-    except (Unauthorized, StaleAttempt):
-        return None
-
-
-#: Where somebody goes on from the first page.
-_LINKS: Final = (
-    ("/api/outlast/v1/runs", "runs (JSON)"),
-    ("/api/outlast/v1/find", "entries (JSON)"),
-    ("/api/outlast/v1/audit", "what people have changed (JSON)"),
-    ("/api/outlast/v1/health", "health (JSON)"),
-    ("/docs", "the HTTP API"),
-)
-_STRANGER = (
-    "<p>This is a server of outlast, which keeps the state of tasks. It shows nothing without a token.</p>"
-    "<p>Open the link that <code>outlast serve</code> printed when it started; each is good once, within ten minutes."
-    ' Or <a href="{login}">log in</a> with a token.</p>'
-)
-_OUT = '<form method="post" action="{action}"><button>Log out</button></form>'
+    told = {"name": "outlast", "docs": f"{root}/docs", "openapi": f"{root}/openapi.json"}
+    return JSONResponse({**told, "apis": [f"{root}/api/outlast/v1", f"{root}/api/v2"]})
 
 
 # --- Login -----------------------------------------------------------------------------------------------------
@@ -106,12 +77,12 @@ async def login_by_link(request: Request) -> Response:
     """Exchange a link's code for a session, once; without a code, show a form for a token."""
     code = request.query_params.get("once")
     if code is None:
-        return _page(200, _FORM_HTML.format(action=html.escape(_root(request) + "/login")))
+        return alone(request, 200, "login")
     tokens: Tokens = request.app.state.tokens
     try:
         who = tokens.redeem(code)
     except Unauthorized as error:
-        return _page(401, f"<p>{html.escape(error.message)}</p>")
+        return alone(request, 401, "login", error.message)
     return await _logged_in(request, who)
 
 
@@ -125,7 +96,7 @@ async def login_by_token(request: Request) -> Response:
         if who.role not in ("viewer", "editor", "admin"):
             raise Unauthorized(f"a {who.role}'s token is for programs; the page takes a viewer's, editor's or admin's")
     except OutlastError as error:
-        return _page(401, f"<p>{html.escape(error.message)}</p>")
+        return alone(request, 401, "login", error.message)
     return await _logged_in(request, who)
 
 
@@ -133,8 +104,8 @@ async def login_by_token(request: Request) -> Response:
 async def logout(request: Request) -> Response:
     """End the browser's session, here and in the browser."""
     await identify(request)
-    request.app.state.tokens.end_session(request.cookies.get(COOKIE, ""))
-    answer = _page(200, "<p>Logged out.</p>")
+    await request.app.state.tokens.end_session(request.cookies.get(COOKIE, ""))
+    answer = alone(request, 200, "out")
     answer.delete_cookie(COOKIE, path=_root(request) or "/", httponly=True, samesite="strict", secure=_is_tls(request))
     return answer
 
@@ -155,10 +126,7 @@ async def _logged_in(request: Request, who: Who) -> Response:
     page of another site.
     """
     tokens: Tokens = request.app.state.tokens
-    home = html.escape((_root(request) or "") + "/")
-    answer = _page(
-        200, f'<p>Logged in: <a href="{home}">go on</a>.</p>', f'<meta http-equiv="refresh" content="0; url={home}">'
-    )
+    answer = alone(request, 200, "in")
     answer.set_cookie(
         COOKIE,
         await tokens.session(who),
@@ -177,21 +145,6 @@ def _root(request: HTTPConnection) -> str:
 
 def _is_tls(request: HTTPConnection) -> bool:
     return request.url.scheme == "https"
-
-
-_FORM_HTML = (
-    '<form method="post" action="{action}"><p><label>Token <input name="token" type="password" autocomplete="off"'
-    " required></label> <button>Log in</button></p></form><p><code>outlast token create --role viewer</code> makes"
-    " one.</p>"
-)
-
-
-def _page(status: int, body: str, head: str = "") -> HTMLResponse:
-    return HTMLResponse(
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>outlast</title>{head}</head>'
-        f"<body><h1>outlast</h1>{body}</body></html>",
-        status,
-    )
 
 
 # --- Hosts and headers -----------------------------------------------------------------------------------------

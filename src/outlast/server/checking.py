@@ -163,6 +163,7 @@ _TEXTS: Final[dict[str, Callable[[Any], object]]] = {
     "trigger_kwargs": _check_text,
     "next_kwargs": _check_text,
     "prefix": check_prefix,
+    "forget": check_key,
 }
 
 

@@ -55,6 +55,8 @@ class Seen(msgspec.Struct, frozen=True):
     map_index: int | None = None
     asset: str | None = None
     key: str = ""
+    runs: bool = True
+    entries: bool = True
 
     @property
     def is_of_tasks(self) -> bool:
@@ -76,9 +78,9 @@ class Seen(msgspec.Struct, frozen=True):
         """Say whether something that happened is to be seen."""
         if happened.run is not None:
             narrower = self.task is not None or self.map_index is not None or self.asset is not None or self.key
-            return not narrower and self._is_run(*happened.run)
+            return self.runs and not narrower and self._is_run(*happened.run)
         scope, row = happened.scope, happened.row
-        if scope is None or row is None or not row.name.startswith(self.key):
+        if not self.entries or scope is None or row is None or not row.name.startswith(self.key):
             return False
         if isinstance(scope, TaskScope):
             return self.asset is None and self._is_task(scope)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
@@ -85,15 +85,10 @@ class Stream(Response):
             batch = await self.inbox.take()
             if batch is not None:
                 await self._write(self._remaining(batch))
-                position = self._moved(batch.position, position)
+                if self.order is None or batch.order > self.order:
+                    position, self.order = batch.position, batch.order
             elif self.inbox.stale:
                 position = await self._catch_up(position)
-
-    def _moved(self, reached: str, position: str) -> str:
-        if self.order is not None and order_of(reached) <= self.order:
-            return position
-        self.order = order_of(reached)
-        return reached
 
     async def _write(self, text: bytes) -> None:
         self.inbox.sending = True
@@ -107,10 +102,10 @@ class Stream(Response):
 
     def _remaining(self, batch: Batch) -> bytes:
         """Return the text of what this stream has not sent yet."""
-        ahead = self.order is not None and order_of(batch.position) < self.order
+        ahead = self.order is not None and batch.order < self.order
         if not batch.rows:
             return _ALIVE if ahead else b"id: %s\n%s" % (id_of(batch.position), _ALIVE)
-        if not self.seen and (self.order is None or order_of(batch.rows[0].position) > self.order):
+        if not self.seen and (self.order is None or batch.first > self.order):
             return batch.text
         return self.view.text(self._new(batch.rows), {})
 
@@ -178,7 +173,7 @@ class Stream(Response):
 
     async def _present(self) -> AsyncIterator[bytes]:
         view = self.view
-        for assets in (False, True):
+        for assets in (False, True) if view.entries else ():
             if (view.asset is not None and not assets) or (view.is_of_tasks and assets):
                 continue
             after: tuple[int, str] | None = (0, "")
@@ -242,6 +237,7 @@ def _cut(receive: Any) -> None:
 # --- The route -------------------------------------------------------------------------------------------------
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
+Kind: TypeAlias = Literal["entry", "run"]
 
 _FILTERS = (
     Parameter("dag", Text, "Only state and runs of this DAG.", None),
@@ -250,7 +246,9 @@ _FILTERS = (
     Parameter("map_index", Annotated[int, msgspec.Meta(ge=-1)], "Only state at this position; -1: not mapped.", None),
     Parameter("asset", Text, "Only state of the asset with this name or URI.", None),
     Parameter("key", str, "Only keys that begin with this.", ""),
+    Parameter("kinds", Kind, "Only events of this kind; both may be given.", ("entry", "run"), many=True),
 )
+_OF_ENTRIES = ("task", "map_index", "asset")
 _AFTER = Parameter("after", str, "The `id` of the last event seen; `start` for the present state first.", None)
 _LAST = Parameter("Last-Event-ID", str, "As `after`, and before it: what a browser sends by itself.", None, "header")
 
@@ -267,7 +265,7 @@ async def events(call: Call) -> Response:
     """Watch what changes, as server-sent events: `entry`, `run`, `position`, and `reset` before the present state.
 
     Without a position the stream begins now. Each event's `id` is where to go on from; a filter that a run does not
-    have (task, map_index, asset, key) leaves runs out.
+    have (task, map_index, asset, key) leaves runs out; `kinds=run` leaves entries out.
     """
     query, state = call.query, call.request.app.state
     rights.allowed(Feed(), call.who)
@@ -275,6 +273,9 @@ async def events(call: Call) -> Response:
         raise BackendError(f"this server has {MOST_STREAMS} event streams open, which is all it takes; try again later")
     if query["asset"] is not None and any(query[name] is not None for name in ("dag", "run", "task", "map_index")):
         raise InvalidValue("`asset` goes with none of `dag`, `run`, `task`, `map_index`: an asset's state is no run's")
+    kinds = query["kinds"]
+    if "entry" not in kinds and (query["key"] or any(query[name] is not None for name in _OF_ENTRIES)):
+        raise InvalidValue("`kinds=run` goes with `dag` and `run` only: a run has no task, position, asset or key")
     unmasked = query["reveal"] and may_reveal(call.who)
     view = Seen(
         _alike(call.who),
@@ -285,6 +286,8 @@ async def events(call: Call) -> Response:
         query["map_index"],
         query["asset"],
         check_prefix(query["key"]),
+        "run" in kinds,
+        "entry" in kinds,
     )
     return Stream(call, view, _after(call.request, query["after"]))
 

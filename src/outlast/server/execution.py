@@ -55,12 +55,13 @@ async def answer(request: Request, send: Any) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if getattr(request.state, "gave_up", False):  # what is still to come of it is not waited for
         headers.append((b"connection", b"close"))
+    _send_whole(request.receive)
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 async def _reply(request: Request) -> bytes:
-    state = request.app.state
+    state = request.scope["app"].state
     if not is_meant(hosts_of(state.settings), request.scope["headers"]):
         raise _StrangeName
     who = await identify(request)
@@ -99,17 +100,23 @@ async def body_of(request: Request, limit: int, seconds: float) -> bytes:
     if announced.isdecimal() and int(announced) > limit:
         raise _too_large(limit)
     try:
+        if _has_arrived(request.receive):
+            return await _collected(request.receive, limit)
         async with asyncio.timeout(seconds):
-            return await _collected(request, limit)
+            return await _collected(request.receive, limit)
     except TimeoutError:
         request.state.gave_up = True
         raise InvalidValue(f"the request's body did not arrive within {seconds:g} s; send it again") from None
 
 
-async def _collected(request: Request, limit: int) -> bytes:
+async def _collected(receive: Any, limit: int) -> bytes:
     chunks: list[bytes] = []
-    size = 0
-    async for chunk in request.stream():
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk, more = message.get("body", b""), message.get("more_body", False)
         size += len(chunk)
         if size > limit:
             raise _too_large(limit)
@@ -121,3 +128,35 @@ def _too_large(limit: int) -> ValueTooLarge:
     return ValueTooLarge(
         f"the request is larger than {limit:,} bytes; send less at a time, or raise [server] max_body_bytes"
     )
+
+
+# --- What only uvicorn knows -----------------------------------------------------------------------------------
+
+
+def _has_arrived(receive: Any) -> bool:
+    """Say whether all of a body is there already, so that there is nothing to wait for."""
+    return getattr(getattr(receive, "__self__", None), "more_body", True) is False
+
+
+def _send_whole(receive: Any) -> None:
+    """Have the head and the body of an answer sent by one system call, as one packet."""
+    cycle: Any = getattr(receive, "__self__", None)
+    if hasattr(cycle, "transport"):
+        cycle.transport = _Whole(cycle.transport)
+
+
+class _Whole:
+    """A transport that keeps an answer's head until its body comes."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport, self._head = transport, b""
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            self._transport.write(self._head + data)
+            self._head = b""
+        else:
+            self._head = data
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,8 +35,10 @@ PAGE = 256
 HEARTBEAT, CHECK_EVERY = 15.0, 2.0
 #: Bytes, and pieces, that may wait for one stream.
 MOST_BYTES, MOST_PIECES = 1024 * 1024, 1024
-#: Streams served before writers get their turn, for so many seconds: their thread would wait for this one's lock.
-SLICE, TURN = 10, 0.001
+#: Streams served before callers get their turn, for so many seconds at most: what they wait for takes this thread.
+SLICE, TURN = 5, 0.005
+#: Seconds between two looks at whether callers still wait.
+LOOK = 0.001
 #: The pause after a reading that each stream it was served to is worth, and the longest.
 PAUSE, LONGEST_PAUSE = 0.00025, 0.25
 
@@ -69,11 +72,22 @@ class View(Protocol):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """What one reading brought for a view (nothing: a sign of life), and the position it was read up to."""
+    """What one reading brought for a view (nothing: a sign of life), and the position it was read up to.
+
+    `first` and `order` are what its beginning and its position are sorted by, worked out once for all streams.
+    """
 
     rows: Sequence[Happened]
     text: bytes
     position: str
+    first: Order
+    order: Order
+
+    @staticmethod
+    def of(rows: Sequence[Happened], text: bytes, position: str) -> Batch:
+        """Return a batch of rows in their order."""
+        order = order_of(position)
+        return Batch(rows, text, position, order_of(rows[0].position) if rows else order, order)
 
 
 class Sorted:
@@ -152,6 +166,7 @@ class FeedReader:
         self.backend, self.clock = backend, clock
         self.open: set[Inbox] = set()
         self.closed = False
+        self.is_busy: Callable[[], bool] = lambda: False  # with callers who wait
         self._views: dict[View, set[Inbox]] = {}
         self._position: str | None = None
         self._given = ""  # every stream that has joined has been given what is up to here
@@ -261,18 +276,25 @@ class FeedReader:
         served, rows, known = 0, Sorted(present(page.rows, self.clock())), dict[Any, bytes]()
         for looked, (view, inboxes) in enumerate(views if page.rows else (), 1):
             if looked % SLICE == 0:
-                await asyncio.sleep(0)
+                await self._give_way()
             chosen = view.chosen(rows)
             if not chosen:
                 continue
-            batch = Batch(chosen, view.text(chosen, known), page.position)
+            batch = Batch.of(chosen, view.text(chosen, known), page.position)
             for inbox in inboxes:
                 served += 1
                 if not inbox.stale:
                     inbox.put(batch)
                 if served % SLICE == 0:
-                    await asyncio.sleep(TURN)
+                    await self._give_way()
         return served
+
+    async def _give_way(self) -> None:
+        """Let streams send what they were given, and callers who wait be answered, unless there is no end of them."""
+        until = time.monotonic() + TURN
+        await asyncio.sleep(0)
+        while self.is_busy() and time.monotonic() < until:
+            await asyncio.sleep(LOOK)
 
     # --- what is to be done now and then -------------------------------------------------------------------
 
@@ -294,9 +316,9 @@ class FeedReader:
         joined = [inbox for inboxes in self._views.values() for inbox in inboxes]
         for number, inbox in enumerate(joined, 1):
             if not inbox.waiting:
-                inbox.put(Batch((), b"", self._given))
+                inbox.put(Batch.of((), b"", self._given))
             if number % SLICE == 0:
-                await asyncio.sleep(TURN)
+                await self._give_way()
 
     async def _check(self) -> None:
         by_credential: dict[Any, list[Inbox]] = {}

@@ -1,10 +1,9 @@
-"""The only way from a route to the backend: rights first, then commits in batches and everything else in threads."""
+"""The only way from a route to the backend: rights first, then commits and small reads in batches, the rest alone."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,17 +12,23 @@ import msgspec
 from .. import wire
 from ..backends import Backend
 from ..errors import BackendError, ConfigError, Conflict, StaleAttempt
-from ..requests import Commit, Once, Part
+from ..log_files import remove_logs
+from ..requests import Commit, Once, Part, Read, Receipt
+from ..run_requests import Pruned
 from ..store import Store
 from . import rights
+from .batches import Batches
 from .checking import check_call_id, checked
 from .identity import Who
 from .masking import visible, visible_error
+from .traffic import Traffic
 
 __all__ = ["Gate"]
 
-#: A batch is at most so many commits, or so many bytes of values.
-MOST_COMMITS, MOST_BYTES = 64, 1024 * 1024
+#: A batch is at most so many commits or small reads; of commits, so many bytes of values.
+MOST_TOGETHER, MOST_BYTES = 64, 1024 * 1024
+#: Names that a small read asks for at most.
+FEW_NAMES = 8
 #: Threads that read and make other requests; reads do not wait behind the writing of commits.
 THREADS = 8
 
@@ -31,17 +36,17 @@ THREADS = 8
 class Gate:
     """Answers requests for whoever asks, as far as they may; belongs to one event loop.
 
-    While one batch of commits is on its way to disk the next one gathers: no timer, and alone nobody waits.
+    Commits share what a transaction costs, small reads what a thread and a journey to the database do.
     """
 
     def __init__(self, store: Store) -> None:
         self.store, self.backend = store, store.backend
         self.secret_keys = store.config.state_store.secret_keys
-        self._waiting: deque[tuple[Commit, asyncio.Future[Any]]] = deque()
-        self._writing: asyncio.Task[None] | None = None
         self._threads = ThreadPoolExecutor(THREADS, "outlast-gate")
-        self._writer = ThreadPoolExecutor(1, "outlast-writer")
+        self._commits = Batches(1, "outlast-writer", self._outcomes, MOST_TOGETHER, _bytes, MOST_BYTES, self._written)
+        self._reads = Batches(THREADS, "outlast-reader", self._outcomes, MOST_TOGETHER)
         self.batches = self.commits = self.fenced = 0
+        self.traffic = Traffic()
         self.write_problem: tuple[int, str] | None = None  # when the last write failed, and why
         self.on_commit: Callable[[], None] = lambda: None
 
@@ -58,8 +63,10 @@ class Gate:
         try:
             if type(permitted) is Commit:
                 reply = await self._commit(permitted, own_id)
+            elif _is_small(permitted):
+                reply = await self._reads.ask(permitted)
             else:
-                reply = await self._in_thread(self.backend.send, self._once(permitted, own_id))
+                reply = await self._in_thread(self._answer, self._once(permitted, own_id))
                 if is_write:
                     self.on_commit()
         except StaleAttempt:
@@ -79,12 +86,15 @@ class Gate:
         """Return a backend through which the library's own verbs ask in the name of `who`."""
         return _AskedFor(self, who, reveal)
 
+    def is_busy(self) -> bool:
+        """Say whether a commit or a small read is being answered: what can wait goes after them."""
+        return self._commits.busy or self._reads.busy
+
     async def close(self) -> None:
         """Let what is being written end, and give the threads back; the store stays open."""
-        while self._writing is not None:
-            await asyncio.wait([self._writing])
-        for threads in (self._threads, self._writer):
-            threads.shutdown(wait=True, cancel_futures=True)
+        for batches in (self._commits, self._reads):
+            await batches.close()
+        self._threads.shutdown(wait=True, cancel_futures=True)
 
     def _once(self, request: Any, call_id: str | None) -> Any:
         if call_id is None or type(request) not in wire.WRITES or not self.backend.keeps_replies:
@@ -94,50 +104,35 @@ class Gate:
     async def _in_thread(self, call: Callable[[Any], Any], argument: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, argument)
 
-    # --- group commit ------------------------------------------------------------------------------------
+    def _answer(self, request: Any) -> Any:
+        reply = self.backend.send(request)
+        asked = request.request if type(request) is Once else request
+        if type(reply) is Pruned and not getattr(asked, "dry_run", False):
+            remove_logs(self.store.config, self.store.url, reply.runs)
+        return reply
+
+    # --- in batches --------------------------------------------------------------------------------------
 
     async def _commit(self, commit: Commit, call_id: str | None) -> Any:
         if call_id is not None or commit.commit_id is not None:
             commit = msgspec.structs.replace(commit, commit_id=call_id)
-        answer = asyncio.get_running_loop().create_future()
-        self._waiting.append((commit, answer))
-        if self._writing is None:
-            self._writing = asyncio.create_task(self._write_all())
-        return await answer
+        return await self._commits.ask(commit)
 
-    async def _write_all(self) -> None:
+    def _outcomes(self, requests: list[Any]) -> list[Any]:
+        """Return a reply or an error for each; a request that breaks the batch does not fail the others."""
+        if len(requests) == 1:
+            return [_outcome(self.backend.send, requests[0])]
         try:
-            while self._waiting:
-                batch = self._take()
-                for (_, answer), outcome in zip(batch, await self._written(batch), strict=True):
-                    _settle(answer, outcome)
-                self.on_commit()
-        finally:
-            self._writing = None
-
-    def _take(self) -> list[tuple[Commit, asyncio.Future[Any]]]:
-        batch, size = [self._waiting.popleft()], 0
-        size = _bytes(batch[0][0])
-        while self._waiting and len(batch) < MOST_COMMITS:
-            size += _bytes(self._waiting[0][0])
-            if size > MOST_BYTES:
-                break
-            batch.append(self._waiting.popleft())
-        return batch
-
-    async def _written(self, batch: list[tuple[Commit, asyncio.Future[Any]]]) -> list[Any]:
-        self.batches, self.commits = self.batches + 1, self.commits + len(batch)
-        commits = [commit for commit, _ in batch]
-        return await asyncio.get_running_loop().run_in_executor(self._writer, self._outcomes, commits)
-
-    def _outcomes(self, commits: list[Commit]) -> list[Any]:
-        """Return a reply or an error for each commit; one that breaks the batch does not fail the others."""
-        if len(commits) == 1:
-            return [_outcome(self.backend.send, commits[0])]
-        try:
-            return self.backend.send_batch(commits)
+            return self.backend.send_batch(requests)
         except Exception:
-            return [_outcome(self.backend.send, commit) for commit in commits]
+            return [_outcome(self.backend.send, request) for request in requests]
+
+    def _written(self, commits: Sequence[Commit], outcomes: Sequence[Any]) -> None:
+        self.batches, self.commits = self.batches + 1, self.commits + len(commits)
+        for commit, outcome in zip(commits, outcomes, strict=True):
+            if type(outcome) is Receipt:
+                self.traffic.note(commit, outcome)
+        self.on_commit()
 
 
 def _outcome(call: Callable[[Any], Any], request: Any) -> Any:
@@ -147,13 +142,9 @@ def _outcome(call: Callable[[Any], Any], request: Any) -> Any:
         return error
 
 
-def _settle(answer: asyncio.Future[Any], outcome: Any) -> None:
-    if answer.done():  # whoever asked has gone
-        return
-    if isinstance(outcome, Exception):
-        answer.set_exception(outcome)
-    else:
-        answer.set_result(outcome)
+def _is_small(request: Any) -> bool:
+    """Say whether a request is answered at once, so that others can wait for it."""
+    return type(request) is Read and request.names is not None and len(request.names) <= FEW_NAMES
 
 
 def _bytes(commit: Commit) -> int:

@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 from .. import __version__
 from ..errors import OutlastError
 from ..requests import Feed
+from ..run_requests import ENDED
 from ..values import Scope, ScopeInfo, TaskScope, moment
 from . import rights
 from .identity import Who
@@ -23,9 +24,11 @@ from .nameless import nameless_text
 from .operations import JSON, Call, Operation
 from .outlast_shapes import ScopeShape
 from .outlast_state import OPERATIONS, REFUSALS, scope_shape
+from .submissions import Submission
 from .survey import OTHER, Facts, Survey
+from .traffic import KEPT, Hot
 
-__all__ = ["MONITOR", "Checks", "DagSize", "HealthShape", "MonitorShape", "ScopeSize", "routes"]
+__all__ = ["MONITOR", "Checks", "DagSize", "HealthShape", "HotKey", "MonitorShape", "ScopeSize", "routes"]
 
 #: Seconds after which a database that does not answer counts as failed.
 PATIENCE = 3.0
@@ -33,6 +36,8 @@ PATIENCE = 3.0
 LATE = 3600
 #: Runs and claims named, of however many there are.
 _NAMED = 5
+#: Keys told of that are written most.
+_HOTTEST = 10
 
 
 class DagSize(msgspec.Struct):
@@ -52,10 +57,20 @@ class ScopeSize(msgspec.Struct):
     commits: int
 
 
+class HotKey(msgspec.Struct):
+    """A key written often lately: how often, at least, in the last minutes, and how often a second. Never its value."""
+
+    scope: ScopeShape
+    key: str
+    writes: int
+    writes_per_second: float
+
+
 class HealthShape(msgspec.Struct):
     """`problems` are sentences, each with what to do; null is what is not known (yet).
 
-    To a token for some DAGs only, what is counted over all of them is null.
+    To a token for some DAGs only, what is counted over all of them is null. What is written is counted by the server
+    that is asked, of what has passed through it: `writes_per_second` over the last minute, `hottest` over five to ten.
     """
 
     status: Literal["healthy", "unhealthy"]
@@ -75,6 +90,9 @@ class HealthShape(msgspec.Struct):
     largest: list[ScopeSize]
     busiest: list[ScopeSize]
     looked_at: datetime | None
+    writes_per_second: float | None
+    hottest: list[HotKey]
+    uncertain_submits: int | None
 
 
 class DatabaseStatus(msgspec.Struct):
@@ -203,6 +221,7 @@ async def health(call: Call) -> Response:
     read_seconds = await _answers(state)
     facts = await state.survey.facts() if read_seconds is not None else None
     told = [*_of_database(state.checks, read_seconds), *_of_writes(state), *_of_duty(state.maintenance.report)]
+    told += facts.problems if facts is not None and call.who.sees_all else ()
     problems = [nameless_text(problem, state.store) for problem in told]
     if facts is not None:
         problems += _of_store(facts, call.who, call.now())
@@ -253,6 +272,12 @@ def _of_store(facts: Facts, who: Who, now: int) -> list[str]:
             f"the runner of {_named(left)} has gone; `outlast run` with the DAG's file goes on with a run, "
             "`outlast runs cancel` ends it"
         )
+    open_for_good = [str(each.scope) for each in facts.uncertain if _needs_a_person(each, who)]
+    if open_for_good:
+        problems.append(
+            f"nobody knows whether a job was started for {_named(open_for_good)}, and no attempt will find out; "
+            "`outlast tasks explain` says what to look for, and what the next attempt would do"
+        )
     lapsed = [str(scope) for scope in facts.lapsed if who.may_see(scope.dag_id)]
     if lapsed:
         problems.append(
@@ -260,6 +285,10 @@ def _of_store(facts: Facts, who: Who, now: int) -> list[str]:
             "the runner of its run begins the next attempt"
         )
     return problems
+
+
+def _needs_a_person(submission: Submission, who: Who) -> bool:
+    return who.may_see(submission.scope.dag_id) and submission.state in ENDED
 
 
 def _named(names: list[str]) -> str:
@@ -289,6 +318,9 @@ def _shape(state: Any, facts: Facts | None, who: Who, read_seconds: float | None
         _sizes(facts.largest, who) if facts else [],
         _sizes(facts.busiest, who) if facts else [],
         moment(facts.at) if facts else None,
+        state.gate.traffic.per_second() if who.sees_all else None,
+        _hottest(state.gate.traffic.hottest(KEPT), who),
+        sum(who.may_see(each.scope.dag_id) for each in facts.uncertain) if facts else None,
     )
 
 
@@ -302,6 +334,11 @@ def _sizes(infos: tuple[ScopeInfo, ...], who: Who) -> list[ScopeSize]:
         for info in infos
         if _is_seen(info.scope, who)
     ]
+
+
+def _hottest(found: list[Hot], who: Who) -> list[HotKey]:
+    seen = [hot for hot in found if _is_seen(hot.scope, who)]
+    return [HotKey(scope_shape(hot.scope), hot.key, hot.writes, hot.per_second) for hot in seen[:_HOTTEST]]
 
 
 def _is_seen(scope: Scope, who: Who) -> bool:

@@ -19,6 +19,7 @@ import msgspec
 
 from ..errors import OutlastError
 from ..event_requests import HeldWatchers, HoldWatchers
+from ..log_files import remove_logs
 from ..requests import Sweep, Swept
 from ..run_requests import ProcessRef, Pruned, PruneRuns
 from ..store import Store
@@ -129,6 +130,8 @@ class Maintenance:
             return False
         pruned: Pruned = await self._ask(PruneRuns(self.store.clock() - int(days * _DAY), RUNS))
         self._note(pruned=self.report.pruned + len(pruned.runs))
+        if pruned.runs:
+            await asyncio.to_thread(remove_logs, self.store.config, self.store.url, pruned.runs)
         return pruned.more
 
     async def _ask(self, request: Any) -> Any:

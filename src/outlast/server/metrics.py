@@ -23,12 +23,15 @@ from .identity import identify
 from .operations import Operation
 from .outlast_shapes import ErrorShape
 from .survey import Facts
+from .traffic import Traffic
 
 __all__ = ["OPERATION", "Metrics", "routes"]
 
 #: Seconds: from a read out of memory to a database that hangs.
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0)
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+#: Ranks of the keys written most: their names, of which there is no end, are under health.
+_RANKS = 10
 _DOOR, _UNKNOWN, _EVENTS = "/execution/call", "(none)", "/api/outlast/v1/events"
 
 
@@ -101,6 +104,7 @@ class Metrics(Collector):
         yield CounterMetricFamily("outlast_commits", "Commits written through this server.", gate.commits)
         yield CounterMetricFamily("outlast_batches", "Transactions those commits shared.", gate.batches)
         yield CounterMetricFamily("outlast_fenced_calls", "Calls of superseded attempts, refused.", gate.fenced)
+        yield from _of_traffic(gate.traffic)
         yield GaugeMetricFamily("outlast_event_streams", "Event streams open.", len(self.state.feed_reader.open))
         yield GaugeMetricFamily("outlast_on_duty", "Whether this server sweeps and prunes.", float(duty.on_duty))
         yield CounterMetricFamily("outlast_swept_entries", "Expired entries swept by this server.", duty.swept)
@@ -111,6 +115,18 @@ class Metrics(Collector):
 
     def _is_up(self) -> float:
         return float(self.facts is not None and self.state.survey.problem is None)
+
+
+def _of_traffic(traffic: Traffic) -> Iterator[Metric]:
+    yield CounterMetricFamily("outlast_written_entries", "Entries those commits have written.", traffic.writes)
+    about = "Submissions of jobs of which an attempt has found that nobody knows their outcome."
+    yield CounterMetricFamily("outlast_uncertain_submits", about, traffic.uncertain)
+    hottest = GaugeMetricFamily(
+        "outlast_hottest_writes_per_second", "How often the keys written most lately are, by rank.", labels=("rank",)
+    )
+    for rank, hot in enumerate(traffic.hottest(_RANKS), 1):
+        hottest.add_metric((str(rank),), hot.per_second)
+    yield hottest
 
 
 def _of_store(facts: Facts, now: int) -> Iterator[Metric]:
@@ -128,6 +144,8 @@ def _of_store(facts: Facts, now: int) -> Iterator[Metric]:
     yield GaugeMetricFamily("outlast_leases", "Attempts whose claim holds.", facts.running)
     yield GaugeMetricFamily("outlast_leases_lapsed", "Attempts whose claim nobody has renewed.", len(facts.lapsed))
     yield GaugeMetricFamily("outlast_runs_without_runner", "Running runs whose runner has gone.", len(facts.left))
+    about = "Submissions of jobs of which nobody knows the outcome now."
+    yield GaugeMetricFamily("outlast_uncertain_submits_open", about, len(facts.uncertain))
     yield GaugeMetricFamily("outlast_survey_age_seconds", "Age of what is told of the store.", (now - facts.at) / 1e6)
 
 

@@ -7,6 +7,7 @@ from . import events as events  # declares its operation
 from . import exporting as exporting
 from . import health as health
 from . import outlast_runs as outlast_runs
+from . import run_progress as run_progress
 from .outlast_state import OPERATIONS
 
 __all__ = ["OPERATIONS", "router"]

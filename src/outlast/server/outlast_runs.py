@@ -122,6 +122,7 @@ async def clear_tasks(call: Call) -> Response:
         downstream=body.downstream,
         force=body.force,
         dry_run=body.dry_run,
+        forget=body.forget,
     )
     return await _touched(call, touched)
 

@@ -307,8 +307,8 @@ class TaskDetailShape(msgspec.Struct):
 class ClearBody(msgspec.Struct, forbid_unknown_fields=True):
     """Which task instances are to run again: ids (every index of a mapped task), or pairs of id and map index.
 
-    `keep_state` null does as the tasks and `[state_store] discard_on_clear` say. `force` also stops and clears
-    indexes that run and were not named; `downstream` clears everything below too.
+    `keep_state` null does as the tasks and `discard_on_clear` say; `forget` are keys that go even so. `force` stops and
+    clears also indexes that run and were not named; `downstream` clears everything below too.
     """
 
     tasks: Annotated[list[str | tuple[str, int]], msgspec.Meta(min_length=1)]
@@ -316,6 +316,7 @@ class ClearBody(msgspec.Struct, forbid_unknown_fields=True):
     downstream: bool = False
     force: bool = False
     dry_run: bool = False
+    forget: list[Name] = []
 
 
 class MarkBody(msgspec.Struct, forbid_unknown_fields=True):

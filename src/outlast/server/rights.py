@@ -132,7 +132,7 @@ def _report(request: run_requests.Report, who: Who) -> Any:
 
 
 def _aftermath(request: run_requests.NoteAftermath, who: Who) -> Any:
-    """What is due after an attempt: its own, for an attempt."""
+    """What is due after an attempt: its own, for an attempt; a person who cancels its job says so, as a runner does."""
     if who.role != "attempt":
         return _placed(request, who)
     scope = _own_scope(request.scope, who)
@@ -356,7 +356,7 @@ RULES: Final[dict[type, Rule]] = {
     deferral_requests.Fire: Rule(_RUN, _fire),
     run_requests.ExpandTask: Rule(_RUN, _dag),
     run_requests.Resolve: Rule(_RUN, _placed),
-    run_requests.NoteAftermath: Rule(_RUN | _ATTEMPT, _aftermath),
+    run_requests.NoteAftermath: Rule(_EDIT | _RUN | _ATTEMPT, _aftermath),
     run_requests.ListAttempts: Rule(_READ | _ATTEMPT, _attempts),
     people_requests.ClearTasks: Rule(_EDIT, _dag),
     people_requests.MarkTask: Rule(_EDIT, _placed),

@@ -22,12 +22,14 @@ from .connections import LimitedProtocol, most_connections
 from .listening import bound, is_local, left_for_own_user, tls_problem, url_of
 from .tokens import any_exist
 
-__all__ = ["make_server", "serve"]
+__all__ = ["make_server", "serve", "served"]
 
 logger = logging.getLogger("outlast.server")
 
 #: Seconds an idle connection is kept, for longer than a client keeps it.
 KEEP_SECONDS = 75
+#: Seconds a server in a thread has to begin.
+_START = 10.0
 
 
 def serve(store: Store, settings: ServerSettings, announce: Callable[[str, str | None], None]) -> None:
@@ -64,6 +66,29 @@ def serve(store: Store, settings: ServerSettings, announce: Callable[[str, str |
             if settings.uds is not None:
                 with suppress(OSError):
                     os.unlink(settings.uds)
+
+
+@contextmanager
+def served(store: Store, settings: ServerSettings, announce: Callable[[str, str | None], None]) -> Iterator[None]:
+    """Serve a store to this machine from a thread, for the length of a block; it begins when `announce` was told.
+
+    Raises ConfigError for a place that cannot be listened on.
+    """
+    with bound(settings) as listener:
+        url, app = url_of(settings, listener), make_app(store, settings)
+        token, link = app.state.tokens.local(_user()), _link(app, settings, url)
+        started = threading.Event()
+        server = make_server(app, settings, started.set, app.state.feed_reader.close)
+        thread = threading.Thread(target=server.run, args=([listener],), name="outlast-server", daemon=True)
+        with left_for_own_user(store.config, settings, listener, token):
+            thread.start()
+            started.wait(_START)
+            announce(url, link)
+            try:
+                yield
+            finally:
+                server.should_exit = True
+                thread.join()
 
 
 def make_server(

@@ -16,6 +16,7 @@ from ..requests import Inspect, Inspected, ListScopes, ScopePage, Sweep, Swept
 from ..run_requests import GetRun, ListRuns, RunDetail, RunPage
 from ..store import Store
 from ..values import Clock, Scope, ScopeInfo, TaskScope
+from .submissions import Submission, open_submissions
 
 __all__ = ["MOST_DAGS", "OTHER", "Facts", "Held", "Survey"]
 
@@ -40,8 +41,9 @@ class Facts(msgspec.Struct, frozen=True):
     """What was found at a moment (microseconds). Of `by_dag` the largest are told apart, the others are `OTHER`.
 
     `largest` are the scopes with most bytes, `busiest` those with most commits ever. `lapsed` are task instances
-    whose claim nobody has renewed, `left` runs whose runner has gone. `whole` is false where there was too much to
-    look at all of it.
+    whose claim nobody has renewed, `left` runs whose runner has gone, `uncertain` submissions of which nobody knows
+    whether they have started a job. `whole` is false where there was too much to look at all of it.
+    `problems` are what the database says of itself.
     """
 
     at: int
@@ -54,8 +56,10 @@ class Facts(msgspec.Struct, frozen=True):
     running: int
     lapsed: tuple[TaskScope, ...]
     left: tuple[tuple[str, str], ...]
+    uncertain: tuple[Submission, ...]
     schema: str
     whole: bool
+    problems: tuple[str, ...] = ()
 
 
 class Survey:
@@ -106,6 +110,7 @@ def look(backend: Backend, clock: Clock) -> Facts:
     tasks, assets = _Sum(), _Sum()
     whole = _add_scopes(backend, False, tasks) and _add_scopes(backend, True, assets)
     running, lapsed, left = _claims(backend, now)
+    uncertain, all_uncertain = open_submissions(backend, now)
     infos = [*tasks.infos, *assets.infos]
     return Facts(
         now,
@@ -118,8 +123,10 @@ def look(backend: Backend, clock: Clock) -> Facts:
         running,
         tuple(lapsed),
         tuple(left),
+        tuple(uncertain),
         told.get("schema version", ""),
-        whole,
+        whole and all_uncertain,
+        inspected.problems,
     )
 
 

@@ -1,7 +1,8 @@
 """Tokens and what each stands for: random ones of people and programs, signed ones of attempts, sessions of the page.
 
-A random token is looked up by its digest, a signed one (JWT, HS256, `kid` the secret's id) proves itself. What the
-store says of either is remembered for a second, so that a revocation holds on every server within that time.
+A random token is looked up by its digest, a signed one (JWT, HS256, `kid` the secret's id) proves itself. A session is
+both: its cookie is signed, and its digest is with the tokens. What the store says of either is remembered for a second,
+so that a revocation holds on every server within that time.
 """
 
 from __future__ import annotations
@@ -12,20 +13,22 @@ from collections.abc import Callable
 from contextlib import suppress
 from glob import escape
 from hmac import compare_digest
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import jwt
 import msgspec
 
-from ..errors import BackendError, InvalidValue, Unauthorized
+from ..errors import BackendError, InvalidValue, NotFound, Unauthorized
 from ..requests import LIBRARY, Fence, Once, Open, Read
-from ..run_requests import Begin, NoteAftermath
+from ..run_requests import Attempts, Begin, ListAttempts, NoteAftermath
 from ..token_requests import (
     BYTES,
+    CreateToken,
     FindToken,
     ListSecrets,
     ListTokens,
     MakeSecret,
+    RevokeToken,
     SecretRow,
     Secrets,
     TokenPage,
@@ -35,8 +38,9 @@ from ..token_requests import (
     is_token,
     token_text,
 )
-from ..values import AssetScope, Clock, TaskScope
+from ..values import AssetScope, Clock, TaskScope, Writer
 from .identity import Who
+from .lately import Lately
 
 if TYPE_CHECKING:
     from ..backends import Backend
@@ -59,10 +63,14 @@ MOST = 4096
 #: Microseconds after which the use of a token is noted again.
 _TOUCH_EVERY = 60 * 1_000_000
 _SECOND = 1_000_000
+#: Characters of a token's name at most.
+_NAME = 1500
 #: Bytes of a signed token at most: it travels in a header.
 _LONGEST = 24 * 1024
 
-_ISSUER, _ATTEMPTS = "outlast", "outlast attempt"
+_ISSUER, _ATTEMPTS, _SESSIONS = "outlast", "outlast attempt", "outlast page"
+#: What a session is called among the tokens, before whose it is.
+_SESSION: Final = "page of "
 _UNKNOWN = "this token is not known here, or is not good any more; `outlast token create` makes a new one"
 
 
@@ -82,12 +90,11 @@ class _AttemptClaims(msgspec.Struct, frozen=True):
     over: bool = False
 
 
-class _Session(NamedTuple):
-    """A browser that has logged in: as whom, until when, and which secret signed at the time."""
+class _SessionClaims(msgspec.Struct, frozen=True):
+    """What the page's cookie says: the token it was given for. As whom, and until when, is with the tokens."""
 
-    who: Who
-    until: int
-    secret: int
+    exp: int
+    by: int | None = None
 
 
 class Tokens:
@@ -96,15 +103,22 @@ class Tokens:
     def __init__(self, backend: Backend, clock: Clock, ticks: Callable[[], float] = time.monotonic) -> None:
         self.backend, self.clock, self.ticks = backend, clock, ticks
         self._local: dict[bytes, Who] = {}
-        self._answers: dict[Any, tuple[float, Any]] = {}
+        self._lately = Lately(backend, ticks, REMEMBERED, MOST)
         self._proven: dict[tuple[str, str], tuple[SecretRow, Any]] = {}
+        self._known: dict[str, tuple[float, Who]] = {}
         self._links: dict[bytes, tuple[float, Who]] = {}
-        self._sessions: dict[bytes, _Session] = {}
+        self._unwritten: dict[bytes, Who] = {}
 
     # --- who shows it --------------------------------------------------------------------------------------
 
     async def who(self, token: str) -> Who:
         """Return whom a bearer token stands for; Unauthorized, or StaleAttempt for an attempt that is superseded."""
+        asked_at, known = self._known.get(token, (float("-inf"), None))
+        if known is not None and self.ticks() - asked_at < REMEMBERED and not self._is_past(known.until):
+            return known
+        return await self._found_out(token)
+
+    async def _found_out(self, token: str) -> Who:
         if not token.startswith("outl_"):
             return await self._attempt(token)
         if not is_token(token):
@@ -118,15 +132,43 @@ class Tokens:
             raise Unauthorized(_UNKNOWN)
         self._refuse_ended(row)
         await self._touch(row, FindToken(digest))
-        return Who(row.role, row.name, row.dags, row.id, until=row.expires_at)
+        who = Who(row.role, row.name, row.dags, row.id, until=row.expires_at)
+        return self._keep(token, who, FindToken(digest))
+
+    def _keep(self, token: str, who: Who, *asked: Any) -> Who:
+        """Remember whom a token stands for, for no longer than what the store was asked for that holds."""
+        if len(self._known) >= MOST:
+            self._known.clear()
+        self._known[token] = self._lately.asked_at(*asked), who
+        return who
+
+    def _is_past(self, moment: int | None) -> bool:
+        return moment is not None and self.clock() >= moment
 
     async def who_of_session(self, cookie: str) -> Who:
         """Return whom the page's cookie stands for; Unauthorized if it is not good any more."""
-        session = self._sessions.get(digest_of(cookie))
-        if session is None or self.clock() >= session.until or await self._newest_secret() != session.secret:
+        claims = await self._session_claims(cookie)
+        if claims is None or self._is_over(claims.exp) or (who := await self._session_of(cookie, claims)) is None:
             raise Unauthorized("the session has ended; open the link `outlast serve` prints, or log in again")
-        await self._refuse_without(session.who.token_id, also_expired=True)
-        return session.who
+        await self._refuse_without(claims.by, also_expired=True)
+        return who
+
+    async def _session_claims(self, cookie: str) -> _SessionClaims | None:
+        """Return what a cookie says, None if it is none of ours: only the newest secret is good for one."""
+        with suppress(Unauthorized):
+            claims: _SessionClaims = await self._claims(cookie, _SESSIONS, _SessionClaims)
+            if self._proven[cookie, _SESSIONS][0] == (await self._secrets())[0]:
+                return claims
+        return None
+
+    async def _session_of(self, cookie: str, claims: _SessionClaims) -> Who | None:
+        digest = digest_of(cookie)
+        row = await self._row(FindToken(digest))
+        if row is None:
+            return self._unwritten.get(digest)
+        if not row.good(self.clock()):
+            return None
+        return Who(row.role, row.name.removeprefix(_SESSION), row.dags, claims.by, until=row.expires_at)
 
     async def _attempt(self, token: str) -> Who:
         claims = await self._claims(token, _ATTEMPTS, _AttemptClaims)
@@ -138,7 +180,8 @@ class Tokens:
         assets = tuple(AssetScope(*names) for names in claims.assets)
         dags, name = (escape(fence.scope.dag_id),), f"{fence.scope} attempt {fence.attempt}"
         until = claims.exp * _SECOND
-        return Who("attempt", name, dags, claims.by, fence, assets, until, claims.outlets, claims.over)
+        who = Who("attempt", name, dags, claims.by, fence, assets, until, claims.outlets, claims.over)
+        return self._keep(token, who, ListSecrets(), *([] if claims.by is None else [FindToken(id=claims.by)]))
 
     def _is_over(self, seconds: int) -> bool:
         return self.clock() >= seconds * _SECOND
@@ -160,24 +203,11 @@ class Tokens:
     async def _touch(self, row: TokenRow, asked: FindToken) -> None:
         if row.used_at is None or self.clock() - row.used_at >= _TOUCH_EVERY:
             with suppress(BackendError):  # whoever only reads goes on while the store cannot be written
-                self._remember(asked, self.ticks(), await self.backend.asend(TouchToken(row.id)))
+                self._lately.note(asked, self.ticks(), await self.backend.asend(TouchToken(row.id)))
 
     async def _row(self, asked: FindToken) -> TokenRow | None:
-        page: TokenPage = await self._answer(asked)
+        page: TokenPage = await self._lately.answer(asked)
         return page.rows[0] if page.rows else None
-
-    async def _answer(self, request: Any) -> Any:
-        """Ask the store, or return what it said within the last second."""
-        at, now = self._answers.get(request, (0.0, None))[0], self.ticks()
-        if request in self._answers and now - at < REMEMBERED:
-            return self._answers[request][1]
-        return self._remember(request, now, await self.backend.asend(request))
-
-    def _remember(self, request: Any, asked_at: float, reply: Any) -> Any:
-        if len(self._answers) >= MOST:
-            self._answers.clear()
-        self._answers[request] = (asked_at, reply)
-        return reply
 
     # --- given out -----------------------------------------------------------------------------------------
 
@@ -204,25 +234,33 @@ class Tokens:
         return who
 
     async def session(self, who: Who) -> str:
-        """Return the cookie with which a browser goes on as somebody, at this server and for as long as it runs.
+        """Return the cookie with which a browser goes on as somebody, at any server of this store.
 
-        Of a crowd of sessions the oldest end.
+        It is a token among the others, to be listed and revoked like one. Where the store cannot be written it is good
+        at this server only: a full disk is what somebody logs in to look at.
         """
-        cookie = os.urandom(BYTES).hex()
         until = self.clock() + SESSION_SECONDS * _SECOND
-        while len(self._sessions) >= MOST:
-            del self._sessions[next(iter(self._sessions))]
-        known = Who(who.role, who.name, who.dags, who.token_id, until=until)
-        self._sessions[digest_of(cookie)] = _Session(known, until, await self._newest_secret(first=True))
+        cookie = await self._signed({"by": who.token_id, "jti": os.urandom(BYTES).hex()}, _SESSIONS, SESSION_SECONDS)
+        digest, role = digest_of(cookie), cast(Literal["viewer", "editor", "admin"], who.role)
+        name, by = f"{_SESSION}{who.name}"[:_NAME], Writer("person", name=who.name)
+        try:
+            await self.backend.asend(CreateToken(digest, role, name, by, who.dags, until))
+        except BackendError:
+            while len(self._unwritten) >= MOST:
+                del self._unwritten[next(iter(self._unwritten))]
+            self._unwritten[digest] = Who(role, who.name, who.dags, who.token_id, until=until)
+        self._lately.forget(FindToken(digest))
         return cookie
 
-    def end_session(self, cookie: str) -> None:
-        """Make a cookie good for nothing more."""
-        self._sessions.pop(digest_of(cookie), None)
-
-    async def _newest_secret(self, first: bool = False) -> int:
-        secrets = await self._secrets(first)
-        return secrets[0].id if secrets else 0
+    async def end_session(self, cookie: str) -> None:
+        """Make a cookie good for nothing more, here at once and at other servers within a second."""
+        digest = digest_of(cookie)
+        self._unwritten.pop(digest, None)
+        row = await self._row(FindToken(digest))
+        if row is not None:
+            name = row.name.removeprefix(_SESSION)
+            await self.backend.asend(RevokeToken(row.id, Writer("person", name=name)))
+            self._lately.forget(FindToken(digest))
 
     async def exchanged(self, request: Any, reply: Any, who: Who) -> str | None:
         """Return the attempt's token that goes with a reply: of an attempt just begun, or in place of one that ages."""
@@ -239,23 +277,32 @@ class Tokens:
         if who.fence is None or who.until is None or who.over:
             return None
         aged = self.clock() > who.until - ATTEMPT_SECONDS * _SECOND // 2
-        return await self._of_attempt(who.fence, who.assets, who, outlets=who.outlets) if aged else None
+        if not aged or await self._has_ended(who.fence):
+            return None
+        return await self._of_attempt(who.fence, who.assets, who, outlets=who.outlets)
+
+    async def _has_ended(self, fence: Fence) -> bool:
+        """Say whether an attempt of a run has ended; of a script nobody knows."""
+        try:
+            found: Attempts = await self.backend.asend(ListAttempts(fence.scope))
+        except NotFound:
+            return False
+        return any(each.number == fence.attempt and each.ended_at is not None for each in found.attempts)
 
     async def _of_aftermath(self, request: NoteAftermath, reply: Any, who: Who) -> str | None:
         """Return a token for what is due after an attempt, when it is begun.
 
-        An attempt gets none when a newer one has opened its scope, and none when it has ended and nothing is due. While
-        it runs its supervisor may need one, to have the job of code that is out of time cancelled: it can do less with
-        it than with the attempt's own.
+        There is none while the attempt runs, none where nothing is due after it, and none for a person, who goes on as
+        what they are. An attempt gets none when a newer one has opened its scope.
         """
-        if request.done or who.over:
+        if request.done or who.over or who.role == "editor":
             return None
         if who.fence is not None:
             await self.backend.asend(Read(who.fence.scope, (), fence=who.fence))  # StaleAttempt, if it is superseded
-            is_due = reply.aftermath is not None or reply.state == "running"
-            return await self._of_attempt(who.fence, who.assets, who, over=True) if is_due else None
-        fence = Fence(reply.scope, request.attempt, reply.scope_id)
-        return await self._of_attempt(fence, request.assets, who, over=True)
+        if reply.aftermath is None or reply.attempt != (who.fence or request).attempt:
+            return None
+        fence = who.fence or Fence(reply.scope, request.attempt, reply.scope_id)
+        return await self._of_attempt(fence, who.assets if who.fence else request.assets, who, over=True)
 
     async def _of_attempt(
         self,
@@ -307,10 +354,10 @@ class Tokens:
 
     async def _secrets(self, first: bool = False) -> tuple[SecretRow, ...]:
         """Return the secrets that are good, newest first; `first` makes one where there is none."""
-        found: Secrets = await self._answer(ListSecrets())
+        found: Secrets = await self._lately.answer(ListSecrets())
         if first and not found.rows:
             await self.backend.asend(MakeSecret(LIBRARY, first=True))
-            found = self._remember(ListSecrets(), self.ticks(), await self.backend.asend(ListSecrets()))
+            found = self._lately.note(ListSecrets(), self.ticks(), await self.backend.asend(ListSecrets()))
         return found.rows
 
 
@@ -333,7 +380,7 @@ def any_exist(store: Store) -> bool:
     now, after = store.clock(), 0
     while True:
         page: TokenPage = store.backend.send(ListTokens(after))
-        if any(row.good(now) for row in page.rows):
+        if any(row.good(now) and not row.name.startswith(_SESSION) for row in page.rows):
             return True
         if page.after is None:
             return False

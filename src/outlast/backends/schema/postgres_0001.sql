@@ -19,6 +19,9 @@ create table scope (
     item_digest text,
     reserved_attempt bigint not null default 0,
     done bigint not null default 0,
+    origin text,
+    started_at bigint,
+    fenced_at bigint not null default 0,
     exclude using hash (asset_name with =) where (asset_name is not null),
     exclude using hash (asset_uri with =) where (asset_uri is not null)
 ) with (fillfactor = 70);

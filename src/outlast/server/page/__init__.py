@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from starlette.routing import BaseRoute
+from typing import TYPE_CHECKING
 
-from .asset_views import ROUTES as ASSETS
-from .files import ROUTES as FILES
-from .find_views import ROUTES as FINDING
-from .run_views import ROUTES as RUNS
-from .task_views import ROUTES as TASKS
+if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
 
 __all__ = ["routes"]
 
 
 def routes() -> list[BaseRoute]:
     """Return the page's routes; they go before those of `browser`, whose `/` is for strangers and programs."""
+    from .asset_views import ROUTES as ASSETS
+    from .files import ROUTES as FILES
+    from .find_views import ROUTES as FINDING
+    from .run_views import ROUTES as RUNS  # these use `browser`, which uses this package's `rendering`
+    from .task_views import ROUTES as TASKS
+
     return [*RUNS, *TASKS, *ASSETS, *FINDING, *FILES]

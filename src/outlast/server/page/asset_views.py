@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
 from urllib.parse import urlencode
 
-from starlette.responses import Response
+import msgspec
+from starlette.responses import RedirectResponse, Response
 
 from ..outlast_shapes import AssetShape, AssetsPage, ScopeShape
 from .asking import PREFIX, Refused, path_of
-from .commands import Command, command_line, curl, state_commands
+from .commands import Command, command_line, curl, python, state_commands
 from .rendering import View, route
-from .shapes import Entries
-from .task_views import PAGE, TOLD, histories, key_page
+from .ribbon import Write
+from .shapes import Entries, Version, Writer
+from .task_views import PAGE, TOLD, charts, handles, histories, key_page
 
-__all__ = ["ROUTES"]
+__all__ = ["ROUTES", "Span", "spans"]
+
+#: Keys and rows of the history over runs.
+_COLUMNS, _ROWS = 6, 50
 
 
 async def _assets(view: View) -> Response:
     after = view.query.get("after")
+    if "name" in view.query or "uri" in view.query:
+        return await _named(view)
     asked = [("limit", PAGE), *([("after", after)] if after else [])]
     page = await view.api.get(path_of("assets"), AssetsPage, asked)
     return await view.page(
@@ -29,8 +38,22 @@ async def _assets(view: View) -> Response:
         commands=[
             curl(view.server + path_of("assets")),
             Command("Command line", command_line("outlast", "assets", "ls", "--store", view.server)),
+            python(view.server, "print(store.scopes(assets=True))"),
         ],
     )
+
+
+async def _named(view: View) -> Response:
+    """Lead to the asset with a name and a URI: where it is only known by them."""
+    wanted, after = (view.query.get("name"), view.query.get("uri")), 0
+    while True:
+        page = await view.api.get(path_of("assets"), AssetsPage, [("after", after), ("limit", 1000)])
+        for asset in page.assets:
+            if (asset.name, asset.uri) == wanted:
+                return RedirectResponse(view.href("assets", asset.id), 303)
+        if page.after is None:
+            raise Refused(404, "there is no asset with that name and URI; the list of assets has them all")
+        after = page.after
 
 
 async def _asset(view: View) -> Response:
@@ -44,6 +67,8 @@ async def _asset(view: View) -> Response:
     asked = [*which, ("prefix", view.query.get("prefix", "")), *([("after", after)] if after else [])]
     page = await view.api.get(f"{path}/state", Entries, asked)
     told = sorted(page.entries, key=lambda entry: entry.updated_at, reverse=True)[:TOLD]
+    writes = await histories(view, path, [], [entry.key for entry in told])
+    spanned = [entry.key for entry in told[:_COLUMNS]]
     return await view.page(
         "asset.html",
         asset=asset,
@@ -52,13 +77,39 @@ async def _asset(view: View) -> Response:
         revision=page.revision,
         after=page.after,
         prefix=view.query.get("prefix", ""),
-        writes=await histories(view, path, [], [entry.key for entry in told]),
+        spanned=spanned,
+        spans=spans([write for write in writes if write.key in spanned])[:_ROWS],
+        versions=view.store.config.state_store.history_versions,
+        charts=charts(writes),
+        by=handles(scope),
         base=["assets", asset.id],
         state_url=f"{view.root}{path}/state",
         commands=state_commands(scope, f"{view.server}{path}/state", view.server),
         export=f"{view.root}{PREFIX}/export?{urlencode({'asset': asset.name or asset.uri or ''})}",
         events=urlencode({"asset": asset.name or asset.uri or ""}),
     )
+
+
+class Span(msgspec.Struct, frozen=True):
+    """Writes in a row by one attempt, person or program: the last version it left of each key, and how many."""
+
+    writer: Writer
+    at: datetime
+    versions: dict[str, Version]
+    counts: dict[str, int]
+
+
+def spans(writes: Sequence[Write]) -> list[Span]:
+    """Return the writes (newest first) put together by who made them."""
+    found: list[Span] = []
+    for write in writes:
+        by: Any = write.version.writer
+        if not found or found[-1].writer != by:
+            found.append(Span(by, write.version.at, {}, {}))
+        span = found[-1]
+        span.versions.setdefault(write.key, write.version)
+        span.counts[write.key] = span.counts.get(write.key, 0) + 1
+    return found
 
 
 async def _found(view: View, text: str) -> AssetShape:

@@ -17,11 +17,12 @@ HEIGHT: Final = 40.0
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """Points of a line in a box of WIDTH × HEIGHT, and the least and the largest number as they are stored."""
+    """Points of a line in a box of WIDTH × HEIGHT, the least and the largest number as stored, and its time span."""
 
     points: str
     least: str
     largest: str
+    seconds: float
 
 
 def chart(versions: Sequence[Version]) -> Chart | None:
@@ -40,7 +41,7 @@ def chart(versions: Sequence[Version]) -> Chart | None:
         f"{(at - begin) / across * WIDTH:.1f},{HEIGHT - (number - least[1]) / up * HEIGHT:.1f}"
         for at, number, _ in numbers
     ]
-    return Chart(" ".join(points), least[2], largest[2])
+    return Chart(" ".join(points), least[2], largest[2], end - begin)
 
 
 def _number(version: Version) -> float | None:

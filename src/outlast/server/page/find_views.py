@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from ..health import HealthShape
 from .asking import PREFIX, Refused, path_of
-from .commands import Command, command_line, curl
+from .commands import Command, command_line, curl, python
 from .rendering import View, route
 from .shapes import Found
 
@@ -45,6 +45,7 @@ async def _find(view: View) -> Response:
         commands=[
             curl(f"{view.server}{PREFIX}/find?{urlencode(asked)}"),
             Command("Command line", command_line("outlast", "state", "find", *_options(asked), "--store", view.server)),
+            python(view.server, f"print(store.find({_arguments(asked)}))"),
         ],
         poll=0,
     )
@@ -74,11 +75,27 @@ def _options(asked: list[tuple[str, Any]]) -> list[str]:
     return words
 
 
+def _arguments(asked: list[tuple[str, Any]]) -> str:
+    words = []
+    for name, value in asked:
+        match name:
+            case "assets":
+                words.append("assets=True")
+            case "min_bytes" | "max_bytes":
+                words.append(f"{name}={value}")
+            case _ if name in _HOURS:
+                words.append(f"{name}=datetime.timedelta(seconds={value})")
+            case _:
+                words.append(f"{name}={value!r}")
+    return ", ".join(words)
+
+
 async def _health(view: View) -> Response:
     told = await view.api.get(path_of("health"), HealthShape, also=503)
     commands = [
         curl(view.server + path_of("health")),
         Command("Command line", command_line("outlast", "doctor", "--store", view.server)),
+        python(view.server, "print(store.scopes())"),
     ]
     return await view.page("health.html", told=told, commands=commands, poll=5)
 

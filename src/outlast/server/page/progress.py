@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
 
-from .shapes import Entry
+from ..run_progress import KEY, ProgressShape, stored
+from .shapes import Entry, Version
 
-__all__ = ["KEY", "Progress", "progress_of"]
+__all__ = ["KEY", "Progress", "progress_of", "progress_told"]
 
-#: The key `checkpoint` writes, unless told otherwise.
-KEY: Final = "progress"
 #: Seconds without a write after which a task that runs may stand still, if its items are not slower than that anyway.
 _QUIET: Final = 15.0
 #: A slow task is one whose items take their time; a stalled one has let so many of them pass.
 _MISSED: Final = 5
 
-_Whole = Annotated[int, msgspec.Meta(ge=0)]
-
-
-class _Stored(msgspec.Struct):
-    done: _Whole
-    total: _Whole | None = None
-    rate: Annotated[float, msgspec.Meta(ge=0)] | None = None
-
 
 class Progress(msgspec.Struct, frozen=True):
-    """Items done (of how many, if that is known), items a second, and when that was written."""
+    """Items done (of how many, if that is known), items a second, when that was written, done when it began."""
 
     done: int
     total: int | None
     rate: float | None
     at: datetime
+    begun_with: int | None = None
 
     @property
     def percent(self) -> int | None:
@@ -60,12 +52,13 @@ class Progress(msgspec.Struct, frozen=True):
         return unfinished and (now - self.at).total_seconds() > self.patience
 
 
-def progress_of(entry: Entry) -> Progress | None:
-    """Return what an entry says of progress, None if it says something else."""
-    if entry.masked:
-        return None
-    try:
-        stored = msgspec.json.decode(entry.value, type=_Stored)
-    except msgspec.MsgspecError:
-        return None
-    return Progress(stored.done, stored.total, stored.rate, entry.updated_at)
+def progress_of(told: Entry | Version) -> Progress | None:
+    """Return what an entry, or a version of it, says of progress, None if it says something else."""
+    found = None if told.masked else stored(told.value)
+    at = told.at if isinstance(told, Version) else told.updated_at
+    return None if found is None else Progress(found.done, found.total, found.rate, at, found.begun_with)
+
+
+def progress_told(shape: ProgressShape) -> Progress:
+    """Return what the API says of a task instance's progress."""
+    return Progress(shape.done, shape.total, shape.rate, shape.updated_at, shape.begun_with)

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
@@ -23,12 +23,14 @@ from ...errors import OutlastError
 from ..identity import Who, identify
 from .asking import Api, Refused
 
-__all__ = ["View", "readable", "route", "time_tag"]
+__all__ = ["View", "alone", "readable", "route", "time_tag"]
 
 #: Characters of a value that are shown in a list; all of it is a click away.
 SHORT: Final = 400
 #: Characters that change what stands around them, or that nobody can see. JSON has an escape for each.
 _UNSEEN: Final = re.compile("[\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\x7f-\x9f]")
+#: States in the order in which somebody who is worried wants to read them.
+_WORST: Final = ("failed", "upstream_failed", "running", "up_for_retry", "deferred", "scheduled", "waiting")
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
@@ -77,6 +79,7 @@ class View:
             "days": self.store.config.state_store.default_retention_days,
             "events": events,
             "poll": poll,
+            "cut": SHORT,
             "here": self.request.url.path.removeprefix(self.root) or "/",
         }
         made = _templates().get_template(template)
@@ -93,7 +96,7 @@ def route(path: str, show: Showing) -> Route:
         try:
             who = await identify(request)
         except OutlastError as error:
-            return _stranger(request, error)
+            return alone(request, error.status, "login", error.message)
         view = View(request, who)
         try:
             return await show(view)
@@ -103,10 +106,10 @@ def route(path: str, show: Showing) -> Route:
     return Route(path, endpoint, methods=["GET"], include_in_schema=False)
 
 
-def _stranger(request: Request, error: OutlastError) -> Response:
+def alone(request: Request, status: int, kind: str, message: str = "") -> HTMLResponse:
+    """Return a page for whoever is not logged in: `kind` is stranger, login, in (just logged in) or out."""
     root = str(request.app.state.settings.root_path).rstrip("/")
-    shown = _templates().get_template("stranger.html").render(root=root, message=error.message)
-    return HTMLResponse(shown, error.status)
+    return HTMLResponse(_templates().get_template("alone.html").render(root=root, kind=kind, message=message), status)
 
 
 @lru_cache(maxsize=1)
@@ -122,12 +125,16 @@ def _templates() -> Environment:
         "readable": readable,
         "short": short,
         "plain": plain,
+        "coded": coded,
+        "part": lambda text: quote(text, safe=""),
         "when": time_tag,
         "span": span,
         "size": size,
         "number": lambda number: f"{number:,}",
+        "rate": lambda rate: f"{rate:,.1f}/s" if rate < 100 else f"{rate:,.0f}/s",
         "iso": lambda moment: moment.isoformat(),
         "kind": kind_of,
+        "worst_first": worst_first,
     }
     return made
 
@@ -138,6 +145,14 @@ def _templates() -> Environment:
 def plain(text: str) -> str:
     """Return a text with what cannot be seen, or turns others round, written as an escape."""
     return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def coded(text: str) -> Markup:
+    """Return a sentence with what it has between backticks as code."""
+    parts = (escape(part) for part in plain(text).split("`"))
+    return Markup("").join(
+        part if number % 2 == 0 else Markup("<code>{}</code>").format(part) for number, part in enumerate(parts)
+    )
 
 
 def readable(value: msgspec.Raw) -> str:
@@ -156,6 +171,11 @@ def kind_of(value: msgspec.Raw) -> str:
     first = bytes(value)[:1]
     kinds = {b'"': "text", b"{": "object", b"[": "array", b"t": "true/false", b"f": "true/false", b"n": "null"}
     return kinds.get(first, "number")
+
+
+def worst_first(counts: dict[str, int]) -> list[tuple[str, int]]:
+    """Return how many are in each state, those first that matter most to somebody who is worried."""
+    return sorted(counts.items(), key=lambda each: _WORST.index(each[0]) if each[0] in _WORST else len(_WORST))
 
 
 def time_tag(moment: datetime | None, how: str = "ago") -> Markup:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import zip_longest
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import msgspec
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -15,19 +19,21 @@ from ...errors import OutlastError
 from .. import browser
 from ..identity import identify
 from ..outlast_shapes import TaskShape
+from ..run_progress import RunProgressShape
+from . import grid
 from .asking import PREFIX, path_of
-from .commands import Command, command_line, curl
-from .progress import KEY, Progress, progress_of
+from .commands import Command, command_line, curl, python
+from .progress import Progress, progress_told
 from .rendering import View, route
-from .shapes import Found, Run, RunDetail, Runs
+from .shapes import Run, RunDetail, Runs
 
 __all__ = ["ENDED", "ROUTES", "RUN_STATES", "Row"]
 
 RUN_STATES: Final = ("running", "paused", "success", "failed", "cancelled")
 #: States a task instance does not leave by itself.
 ENDED: Final = frozenset({"success", "failed", "skipped", "upstream_failed", "cancelled"})
-#: Runs of a page, and squares of a grid.
-PAGE, SQUARES = 50, 5000
+#: Runs of a page, and task instances that have failed or stand still named above a run's tasks.
+PAGE, NAMED = 50, 6
 #: Pages of the API that a search by text looks through at most.
 _PAGES = 20
 
@@ -47,6 +53,7 @@ async def _runs(view: View) -> Response:
         Command(
             "Command line", command_line("outlast", "runs", "ls", *_as_options(dag, states), "--store", view.server)
         ),
+        python(view.server, f"print(store.runs_as(outlast.Writer()).list({_as_arguments(dag, states)}))"),
     ]
     return await view.page(
         "runs.html",
@@ -58,7 +65,7 @@ async def _runs(view: View) -> Response:
         all_states=RUN_STATES,
         is_filtered=bool(dag or text or states or before),
         commands=commands,
-        events=urlencode([("dag", dag)] if dag else []),
+        events=urlencode([("kinds", "run"), *([("dag", dag)] if dag else [])]),
     )
 
 
@@ -77,6 +84,10 @@ async def _matching(view: View, asked: list[tuple[str, Any]], text: str, before:
 
 def _as_options(dag: str, states: list[str]) -> list[str]:
     return [*(["--dag", dag] if dag else []), *(word for state in states for word in ("--state", state))]
+
+
+def _as_arguments(dag: str, states: list[str]) -> str:
+    return ", ".join([*([f"dag_id={dag!r}"] if dag else []), *([f"states={states!r}"] if states else [])])
 
 
 # --- One run ---------------------------------------------------------------------------------------------------
@@ -99,15 +110,29 @@ class Row(msgspec.Struct, frozen=True):
     @property
     def counts(self) -> dict[str, int]:
         """How many instances are in each state."""
-        counts: dict[str, int] = {}
-        for instance in self.instances:
-            counts[instance.state] = counts.get(instance.state, 0) + 1
-        return counts
+        return dict(Counter(instance.state for instance in self.instances))
+
+    @property
+    def ended(self) -> int:
+        """How many instances have ended."""
+        return sum(instance.state in ENDED for instance in self.instances)
 
     @property
     def is_expected(self) -> bool:
         """Whether it stands for instances that are not known yet."""
         return self.only is not None and self.only.mapped
+
+    @property
+    def parts(self) -> list[grid.Part]:
+        """The pages of its grid, none where one has room for all."""
+        return grid.parts(self.instances)
+
+    def squares(self, base: str, part: int) -> Markup:
+        """Return the grid, or a page of it."""
+        start = part * grid.SQUARES if self.parts else 0
+        shown = self.instances[start : start + grid.SQUARES]
+        stalled = {one.map_index for one in shown if one.map_index in self.progress and self.is_stalled(one)}
+        return grid.squares(shown, self.progress, stalled, base)
 
     def is_stalled(self, instance: TaskShape) -> bool:
         """Say whether an instance that runs has stopped making progress."""
@@ -115,42 +140,89 @@ class Row(msgspec.Struct, frozen=True):
         return instance.state == "running" and progress is not None and progress.is_stalled(self.now)
 
 
+class Trouble(msgspec.Struct, frozen=True):
+    """A task instance that needs somebody: it has failed, or stands still."""
+
+    instance: TaskShape
+    progress: Progress | None
+
+
 async def _run(view: View) -> Response:
     dag, run = view.request.path_params["dag"], view.request.path_params["run"]
     detail = await view.api.get(path_of("runs", dag, run), RunDetail)
-    progress, is_cut = await _progress(view, dag, run)
+    progress = await _progress(view, detail)
     by_task: dict[str, list[TaskShape]] = {}
     for instance in detail.task_instances:
         by_task.setdefault(instance.task_id, []).append(instance)
-    rows = [Row(task, instances, progress.get(task, {}), view.now) for task, instances in by_task.items()]
-    commands = [
-        curl(view.server + path_of("runs", dag, run)),
-        Command("Command line", command_line("outlast", "runs", "show", f"{dag}/{run}", "--store", view.server)),
-    ]
+    rows = [Row(task, by_task[task], progress.get(task, {}), view.now) for task in in_order(by_task)]
+    troubles = list(_troubles(rows))
+    part = view.query.get("part", "0")
     return await view.page(
         "run.html",
         run=detail.run,
         rows=rows,
-        is_cut=is_cut,
-        squares=SQUARES,
+        troubles=troubles[:NAMED],
+        more_troubles=len(troubles) - NAMED,
+        failed=[[one.task_id, one.map_index] if one.map_index >= 0 else one.task_id for one in _failed(rows)],
+        task=view.query.get("task"),
+        part=int(part) if part.isascii() and part.isdecimal() and len(part) < 9 else 0,
         ended=ENDED,
-        commands=commands,
+        commands=_commands(view, dag, run),
         events=urlencode({"dag": dag, "run": run}),
         export=f"{view.root}{PREFIX}/export?{urlencode({'dag_id': dag, 'run_id': run})}",
         api=view.root + path_of("runs", dag, run),
+        again=command_line("outlast", "tasks", "clear", f"{dag}/{run}", "--failed", "--store", view.server),
+        cancel=command_line("outlast", "runs", "cancel", f"{dag}/{run}", "--store", view.server),
+        go_on=command_line("outlast", "run", detail.run.file, "--run-id", run, "--store", view.server),
     )
 
 
-async def _progress(view: View, dag: str, run: str) -> tuple[dict[str, dict[int, Progress]], bool]:
-    """Return how far task instances are, by task and index; of the first thousand that say so, and if that cut it."""
-    asked = {"dag": dag, "run": run, "key": KEY, "limit": 1000}
-    found = await view.api.get(path_of("find"), Found, asked.items())
+def in_order(by_task: Mapping[str, Sequence[TaskShape]]) -> list[str]:
+    """Return task ids so that each comes after those it waits for, and else as they came."""
+    placed: dict[str, None] = {}
+
+    def place(task: str, beneath: frozenset[str]) -> None:
+        for above in by_task[task][0].upstream:
+            if above in by_task and above not in placed and above not in beneath:
+                place(above, beneath | {task})
+        placed.setdefault(task)
+
+    for task in by_task:
+        place(task, frozenset({task}))
+    return list(placed)
+
+
+def _failed(rows: Sequence[Row]) -> Iterator[TaskShape]:
+    return (one for row in rows for one in row.instances if one.state == "failed")
+
+
+def _troubles(rows: Sequence[Row]) -> Iterator[Trouble]:
+    """Return the first of each task that failed before the second of any, then those that stand still."""
+    failed = [[Trouble(one, row.progress.get(one.map_index)) for one in _failed([row])] for row in rows]
+    for together in zip_longest(*failed):
+        yield from (trouble for trouble in together if trouble is not None)
+    for row in rows:
+        for one in row.instances:
+            if one.map_index in row.progress and row.is_stalled(one):
+                yield Trouble(one, row.progress[one.map_index])
+
+
+def _commands(view: View, dag: str, run: str) -> list[Command]:
+    return [
+        curl(view.server + path_of("runs", dag, run)),
+        Command("Command line", command_line("outlast", "runs", "show", f"{dag}/{run}", "--store", view.server)),
+        python(view.server, f"print(store.runs_as(outlast.Writer()).get({dag!r}, {run!r}))"),
+    ]
+
+
+async def _progress(view: View, detail: RunDetail) -> dict[str, dict[int, Progress]]:
+    """Return how far task instances are, by task and index."""
     progress: dict[str, dict[int, Progress]] = {}
-    for one in found.found:
-        scope, known = one.scope, progress_of(one.entry)
-        if known is not None and (scope.dag_id, scope.run_id) == (dag, run):  # an id may read as a pattern
-            progress.setdefault(scope.task_id or "", {})[-1 if scope.map_index is None else scope.map_index] = known
-    return progress, found.more
+    if any(one.attempt for one in detail.task_instances):
+        path = path_of("runs", detail.run.dag_id, detail.run.run_id, "progress")
+        for told in (await view.api.get(path, RunProgressShape)).progress:
+            progress.setdefault(told.task_id, {})[told.map_index] = progress_told(told)
+    return progress
 
 
 # --- Routes ----------------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -12,24 +13,27 @@ import msgspec
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ..explaining import INTENT, JOB, STATUS, job_key
 from ..outlast_shapes import Explanation, ScopeShape, TaskDetailShape
 from . import chart
 from .asking import PREFIX, Refused, path_of
-from .commands import command_line, state_commands
+from .chart import Chart
+from .commands import address_words, command_line, python_scope, state_commands
 from .progress import KEY, progress_of
 from .rendering import View, readable, route
 from .ribbon import Write, ribbon
 from .run_views import ENDED
 from .shapes import Entries, Entry, History, RunDetail, Version
+from .story import MARK, story
 
-__all__ = ["ROUTES", "Step", "histories", "key_page", "warnings_of"]
+__all__ = ["ROUTES", "Step", "charts", "handles", "histories", "key_page", "warnings_of"]
 
 #: Keys of a page of the state table, and how many of them the ribbon tells the history of.
 PAGE, TOLD = 100, 24
-JOB: Final = "remote_job_id"
-INTENT: Final = f"{JOB}.intent"
 #: Characters of two versions up to which their lines are compared.
 _COMPARED = 40_000
+#: Bytes of a value that is told on one line, with the one before it.
+_ONE_LINE = 60
 
 
 async def _task(view: View) -> Response:
@@ -47,17 +51,25 @@ async def _task(view: View) -> Response:
         view.api.get(f"{path}/state", Entries, asked), _explained(view, path, which, detail is not None)
     )
     told = sorted(page.entries, key=lambda entry: entry.updated_at, reverse=True)[:TOLD]
-    writes = await histories(view, path, which, [entry.key for entry in told])
+    writes = await histories(view, path, which, dict.fromkeys([*(entry.key for entry in told), KEY, MARK]))
     at = _whole(view.query.get("at"))
     progress = next((progress_of(entry) for entry in page.entries if entry.key == KEY), None)
     instance = None if detail is None else detail.task_instance
+    attempts = [] if detail is None else detail.attempts
+    chapters = story(attempts, writes)
     return await view.page(
         "task.html",
         scope=scope,
         task=instance,
-        attempts=[] if detail is None else detail.attempts,
-        drawn=ribbon([] if detail is None else detail.attempts, writes, view.now),
+        attempts=attempts,
+        drawn=ribbon(attempts, writes, view.now),
+        chapters={chapter.attempt.number: chapter for chapter in chapters},
+        newest=chapters[-1] if chapters else None,
+        before=chapters[-2] if len(chapters) > 1 else None,
         writes=writes,
+        versions=view.store.config.state_store.history_versions,
+        is_cut=_is_cut(view, writes),
+        charts=charts(writes),
         told=len(told),
         entries=page.entries,
         revision=page.revision,
@@ -71,12 +83,14 @@ async def _task(view: View) -> Response:
         and instance.state == "running"
         and progress.is_stalled(view.now),
         explained=explained,
-        job=_job(page.entries, instance),
+        go_on=await _go_on(view, scope, explained),
+        job=await _job(view, path, which, page.entries, instance),
         siblings=siblings,
         ended=ENDED,
         warnings=warnings_of,
         base=_parts(scope),
         state_url=f"{view.root}{path}/state",
+        by=handles(scope),
         clear=view.root + path_of("runs", scope.dag_id or "", scope.run_id or "", "clear"),
         which=urlencode(which),
         clear_all=view.root + _state_of_all(scope),
@@ -86,6 +100,26 @@ async def _task(view: View) -> Response:
         export=f"{view.root}{PREFIX}/export?{_as_export(scope)}",
         events=urlencode({"dag": scope.dag_id, "run": scope.run_id}),
     )
+
+
+def handles(scope: ScopeShape) -> dict[str, str]:
+    """Return how commands and programs are told of a scope: what scripts make texts to copy from."""
+    return {"words": command_line(*address_words(scope)), "handle": python_scope(scope)}
+
+
+def charts(writes: Sequence[Write]) -> dict[str, Chart]:
+    """Return a chart for each key whose kept versions are numbers."""
+    by_key: dict[str, list[Version]] = {}
+    for write in writes:
+        by_key.setdefault(write.key, []).append(write.version)
+    drawn = {key: chart.chart(versions) for key, versions in by_key.items()}
+    return {key: found for key, found in drawn.items() if found is not None}
+
+
+def _is_cut(view: View, writes: Sequence[Write]) -> bool:
+    """Say whether some key has been written more often than versions of it are kept."""
+    most = view.store.config.state_store.history_versions
+    return any(count >= most for count in Counter(write.key for write in writes).values())
 
 
 def _scope(places: dict[str, str]) -> ScopeShape:
@@ -138,6 +172,17 @@ async def _detail(view: View, scope: ScopeShape, path: str, which: Any) -> tuple
     return detail, sum(instance.task_id == scope.task_id for instance in run.task_instances)
 
 
+async def _go_on(view: View, scope: ScopeShape, explained: Explanation | None) -> str | None:
+    """Return the command that has the run executed, None where a runner has it, or none would."""
+    is_left = explained is not None and "no runner has the run now" in explained.next
+    if explained is None or not (is_left or explained.state in ENDED):
+        return None
+    run = await view.api.get(path_of("runs", scope.dag_id or "", scope.run_id or ""), RunDetail)
+    if run.run.state == "running" and not is_left:
+        return None
+    return command_line("outlast", "run", run.run.file, "--run-id", scope.run_id or "", "--store", view.server)
+
+
 async def _explained(view: View, path: str, which: Any, is_of_run: bool) -> Explanation | None:
     return await view.api.get(f"{path}/explain", Explanation, which) if is_of_run else None
 
@@ -145,7 +190,7 @@ async def _explained(view: View, path: str, which: Any, is_of_run: bool) -> Expl
 # --- History ---------------------------------------------------------------------------------------------------
 
 
-async def histories(view: View, path: str, which: Any, keys: Sequence[str]) -> list[Write]:
+async def histories(view: View, path: str, which: Any, keys: Iterable[str]) -> list[Write]:
     """Return the kept writes of some keys, newest first."""
     found = await asyncio.gather(*(_history(view, path, which, key) for key in keys))
     writes = [Write(history.key, version) for history in found for version in history.versions]
@@ -166,10 +211,15 @@ def _then(writes: Sequence[Write], at: int) -> list[Write]:
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One version of a key, with its difference to the one before: lines with `+`, `-` or a blank before them."""
+    """One version of a key, with its difference to the one before: lines with `+`, `-` or a blank before them.
+
+    A short one has room on one line; `before` is then the value it replaced.
+    """
 
     version: Version
     difference: list[tuple[str, str]]
+    is_short: bool
+    before: msgspec.Raw | None
 
 
 async def key_page(view: View, scope: ScopeShape, path: str, which: Any, key: str, back: str) -> Response:
@@ -180,6 +230,7 @@ async def key_page(view: View, scope: ScopeShape, path: str, which: Any, key: st
     return await view.page(
         "key.html",
         scope=scope,
+        by=handles(scope),
         key=key,
         entry=entry,
         back=back,
@@ -197,7 +248,19 @@ async def key_page(view: View, scope: ScopeShape, path: str, which: Any, key: st
 
 def _steps(versions: list[Version]) -> list[Step]:
     older = [*versions[1:], None]
-    return [Step(version, _difference(version, before)) for version, before in zip(versions, older, strict=False)]
+    return [_step(version, before) for version, before in zip(versions, older, strict=False)]
+
+
+def _step(version: Version, older: Version | None) -> Step:
+    before = None if older is None or older.masked or older.deleted else older.value
+    is_short = not (version.masked or version.deleted) and _is_short(version.value)
+    is_short = is_short and (before is None or _is_short(before))
+    return Step(version, _difference(version, older), is_short, before)
+
+
+def _is_short(value: msgspec.Raw) -> bool:
+    text = bytes(value)
+    return len(text) <= _ONE_LINE and not text.startswith((b"{", b"["))
 
 
 def _watching(scope: ScopeShape) -> str:
@@ -229,29 +292,60 @@ def _difference(version: Version, older: Version | None) -> list[tuple[str, str]
 
 
 class _Job(msgspec.Struct, frozen=True):
-    """A job submitted elsewhere: its id, or the token of a submission whose outcome is not recorded."""
+    """A job submitted elsewhere: its id, or the token of a submission whose outcome is not recorded.
 
+    `token` is that with which it was submitted last, as far as its history is kept.
+    """
+
+    key: str
     id: Entry | None
     intent: Entry | None
+    token: Version | None
+    status: str | None
+    asked_at: Any
     reconnects: int | None
 
 
-def _job(entries: Sequence[Entry], task: Any) -> _Job | None:
-    by_key = {entry.key: entry for entry in entries}
-    stored, intent = by_key.get(JOB), by_key.get(INTENT)
-    if stored is None and intent is None:
+class _Noted(msgspec.Struct):
+    """What an attempt notes that takes a job up again."""
+
+    status: str
+    reconnects: int
+
+
+async def _job(view: View, path: str, which: Any, entries: Sequence[Entry], task: Any) -> _Job | None:
+    key = job_key(entry.key for entry in entries)
+    if key is None:
         return None
+    by_key = {entry.key: entry for entry in entries}
+    stored = by_key.get(key)
+    kept = (await _history(view, path, which, key + INTENT)).versions
+    token = next((version for version in kept if not version.deleted), None)
+    intent, told = by_key.get(key + INTENT), by_key.get(key + STATUS)
+    noted = _noted(told)
+    if noted is not None and told is not None:
+        return _Job(key, stored, intent, token, noted.status, told.updated_at, noted.reconnects)
     reconnects = None
     if stored is not None and task is not None and stored.writer.attempt is not None:
         reconnects = max(task.attempt - stored.writer.attempt, 0)
-    return _Job(stored, intent, reconnects)
+    return _Job(key, stored, intent, token, None, None, reconnects)
+
+
+def _noted(entry: Entry | None) -> _Noted | None:
+    """Return what the last attempt that took the job up was told; None where nobody has, or it cannot be read."""
+    if entry is None or entry.masked:
+        return None
+    try:
+        return msgspec.json.decode(entry.value, type=_Noted)
+    except msgspec.MsgspecError:
+        return None
 
 
 def warnings_of(key: str) -> str:
     """Return what deleting a key breaks, as far as its name tells."""
-    if key == JOB:
+    if key == JOB or key.endswith("job_id"):
         return "The next attempt will submit a new job: the one that is there is forgotten, not cancelled."
-    if key == INTENT:
+    if key.endswith(INTENT):
         return "A job may have been submitted under this token: without it the next attempt submits another one."
     if key == "last_done" or key.startswith("last_done/"):
         return "This is a checkpoint's mark: without it the next attempt begins with the first item."

@@ -28,7 +28,7 @@ export async function ask(method, url, { body, headers } = {}) {
 
 export const changed = () => document.dispatchEvent(new CustomEvent("outlast:changed"));
 
-const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+export const quoted = (text) => /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 
 export function curl(method, url, { body, headers = {} } = {}) {
   const words = ["curl", "-X", method, "-H", '"Authorization: Bearer $OUTLAST_TOKEN"'];

@@ -1,4 +1,6 @@
-// Buttons that copy a text, and say that they have.
+// Texts to copy: buttons that have one, and the ways to do elsewhere what is done here.
+
+import { curl, quoted } from "./asking.js";
 
 export async function copy(button, text) {
   const said = button.textContent;
@@ -20,4 +22,31 @@ export function copyButtons() {
     const button = event.target.closest("[data-copy]");
     if (button) copy(button, button.dataset.copy);
   });
+}
+
+// Three texts that do the same: a request, what comes after `outlast` (once or several times), and what a program does
+// with a `store`.
+export function waysOf(request, words = [], lines = []) {
+  const { server } = document.body.dataset;
+  const ways = { curl: curl(request.method, request.url, request) };
+  const commands = [words].flat().map((each) => `outlast ${each} --store ${quoted(server)}`);
+  if (commands.length) ways.line = commands.join(" &&\n");
+  const text = [lines].flat().join("\n    ");
+  const imports = ["datetime", "json", "outlast"].filter((name) => name === "outlast" || text.includes(`${name}.`));
+  if (text) ways.python = `${imports.map((name) => `import ${name}\n`).join("")}\nwith outlast.connect(${JSON.stringify(server)}) as store:\n    ${text}\n`;
+  return ways;
+}
+
+// Offers them in a dialog; `make` returns them, or null while there is nothing to be done.
+export function offer(dialog, make) {
+  const place = dialog.querySelector(".ways");
+  place.hidden = !make;
+  for (const button of place.querySelectorAll("[data-way]")) {
+    const ways = make?.();
+    button.hidden = Boolean(ways) && !(button.dataset.way in ways);
+    button.onclick = () => {
+      const text = make()?.[button.dataset.way];
+      if (text) copy(button, text);
+    };
+  }
 }

@@ -1,7 +1,7 @@
 // Changing entries: add, edit (over the entry that was seen and no other), delete, delete all, restore.
 
-import { ask, changed, curl } from "./asking.js";
-import { copy } from "./copy.js";
+import { ask, changed, quoted } from "./asking.js";
+import { offer, waysOf } from "./copy.js";
 import { check, laidOut, place } from "./exact.js";
 import { sure } from "./sure.js";
 import { local } from "./times.js";
@@ -23,11 +23,30 @@ export function editing() {
   part("at")?.addEventListener("input", () => { form.elements.expiry.value = "at"; });
   part("take").addEventListener("click", () => fill(theirs));
   part("over").addEventListener("click", () => { seen = theirs.gone ? null : theirs; save(); });
-  part("curl").addEventListener("click", (event) => {
-    if (!tell()) return;
-    const { url, ...more } = request();
-    copy(event.target, curl("PUT", url, more));
-  });
+  offer(document.getElementById("edit"), () => (tell() ? write() : null));
+}
+
+// How commands and programs are told of the scope that is shown.
+const here = () => document.querySelector("[data-words]").dataset;
+
+function write() {
+  const key = part("key").value, value = part("value").value.trim(), { words, handle } = here();
+  const span = kept();
+  const retention = span === null ? "" : `, retention=${span === Infinity ? "outlast.NEVER_EXPIRE" : `datetime.timedelta(seconds=${span})`}`;
+  const guard = seen ? ` --if-revision ${seen.revision}` : " --if-revision absent";
+  const text = `json.loads(${JSON.stringify(value)})`;
+  return waysOf(
+    { method: "PUT", ...request() },
+    `state set ${words} ${quoted(key)} ${quoted(value)}${guard}${span === null ? "" : ` --retention ${span === Infinity ? "never" : `${span}s`}`}`,
+    `${handle}.compare_and_set(${JSON.stringify(key)}, ${text}, revision=${seen ? seen.revision : "None"}${retention})`,
+  );
+}
+
+// For how many seconds it is kept where that is not the default (null).
+function kept() {
+  const when = expires();
+  if (when === undefined || when === "default") return null;
+  return when === null ? Infinity : Math.max(1, Math.round((Date.parse(when) - Date.now()) / 1000));
 }
 
 async function attempt(act, button) {
@@ -52,36 +71,50 @@ const ACTS = {
     sure({
       title: `Delete ${key}?`, text: warning, yes: "Delete",
       act: async () => { await ask("DELETE", urlOf(key), { headers: { "If-Match": `"${etag}"` } }); changed(); },
+      ways: () => waysOf(
+        { method: "DELETE", url: urlOf(key), headers: { "If-Match": `"${etag}"` } },
+        `state rm ${here().words} ${quoted(key)}`,
+        `${here().handle}.delete(${JSON.stringify(key)})`,
+      ),
     });
   },
   "clear-state": async () => {
     const { state, which } = document.getElementById("state").dataset;
     const { entries, after } = await ask("GET", `${state}?${which}&limit=1000`);
-    empty("this task instance", entries.length, after !== null, `${state}?${which}`);
+    const url = `${state}?${which}`;
+    const ways = () => waysOf({ method: "DELETE", url }, `state clear ${here().words} --yes`, `${here().handle}.clear()`);
+    empty("this task instance", entries.length, after !== null, url, ways);
   },
   "clear-all": async ({ dataset }) => {
     const { found, more } = await ask("GET", dataset.count);
-    empty(`all ${dataset.indexes} indexes`, found.length, more, dataset.url);
+    empty(`all ${dataset.indexes} indexes`, found.length, more, dataset.url, () => waysOf({ method: "DELETE", url: dataset.url }));
   },
   restore: (button) => {
-    const { revision, url, expires } = button.dataset;
+    const { key, revision, url, expires } = button.dataset;
     const when = expires === undefined ? "" : `,"expires_at":${expires ? JSON.stringify(expires) : "null"}`;
+    const body = `{"revision":${revision}${when}}`;
     sure({
       title: `Restore revision ${revision}?`,
       text: "That version is written again, as a new revision. The value there now stays in the history.",
       yes: "Restore",
-      act: async () => { await ask("POST", url, { body: `{"revision":${revision}${when}}` }); changed(); },
+      act: async () => { await ask("POST", url, { body }); changed(); },
+      ways: () => waysOf(
+        { method: "POST", url, body },
+        `state restore ${here().words} ${quoted(key)} ${revision}`,
+        `${here().handle}.restore(${JSON.stringify(key)}, ${revision})`,
+      ),
     });
   },
 };
 
 // Ask, with the count, before every key of something is deleted.
-function empty(what, count, more, url) {
+function empty(what, count, more, url, ways) {
   sure({
     title: `Delete all keys of ${what}?`,
     text: `${more ? "More than " : ""}${count} ${count === 1 ? "key" : "keys"}. The next attempt begins from the start: it will find no checkpoint and no job. Each key's history stays, and can be restored one by one.`,
     yes: "Delete all keys",
     act: async () => { await ask("DELETE", url); changed(); },
+    ways,
   });
 }
 

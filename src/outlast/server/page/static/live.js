@@ -51,7 +51,6 @@ function listen() {
 }
 
 function concerns(text) {
-  if (document.getElementById("runs")) return false; // the list of runs shows no entries
   const { task, index } = document.getElementById("state")?.dataset ?? {};
   if (task === undefined) return true;
   const { scope } = read(text);

@@ -6,6 +6,7 @@ import { finding } from "./find.js";
 import { keyboard } from "./keys.js";
 import { live } from "./live.js";
 import { retrying } from "./retry.js";
+import { steering } from "./run.js";
 import { times } from "./times.js";
 
 // What is not filled in is not in the URL.
@@ -18,5 +19,6 @@ keyboard();
 copyButtons();
 editing();
 retrying();
+steering();
 finding();
 live(started);

@@ -1,7 +1,7 @@
 // Running a task instance again: what is kept, what the next attempt will see, what is cleared, and the command to type.
 
-import { ask, changed } from "./asking.js";
-import { copy } from "./copy.js";
+import { ask, changed, quoted } from "./asking.js";
+import { copy, waysOf } from "./copy.js";
 import { sure } from "./sure.js";
 
 let form;
@@ -38,24 +38,42 @@ function preview(event) {
     if (keeps() === "some") form.elements.all.value = "one";
   }
   document.getElementById("retry-command").textContent = command();
+  document.getElementById("retry-then").textContent = foretell();
 }
 
-// The command that does the same; with chosen keys it takes two.
+// What the next attempt does then, as far as the keys tell.
+function foretell() {
+  const { would, because } = form.dataset;
+  if (keeps() === "discard") return "Then it begins from the start: nothing is kept, and a job that still runs elsewhere is forgotten.";
+  const gone = forgotten();
+  if (gone.includes(because)) return `Then it does not find ${because}, and begins as if that had not been.`;
+  return gone.length === form.querySelectorAll("input[data-key]").length && gone.length ? "Then it begins from the start." : `Then it ${would}.`;
+}
+
+const forgotten = () => (keeps() === "some" ? unticked().map((box) => box.dataset.key) : []);
+
+// The command that does the same.
 function command() {
-  const { index } = form.dataset;
+  const { index, address } = form.dataset;
   let text = form.dataset.command;
-  const address = form.dataset.address;
   if (all() && index !== "-1") text = text.replace(address, address.slice(0, -index.length - 1));
-  const clear = `${text} ${keeps() === "discard" ? "--discard-state" : "--keep-state"}`;
-  if (keeps() !== "some" || !unticked().length) return clear;
-  const keys = unticked().map((box) => `'${box.dataset.key.replaceAll("'", "'\\''")}'`).join(" ");
-  return `${text.replace("tasks clear", "state rm").replace(" --store", ` ${keys} --store`)} && ${clear}`;
+  const keys = forgotten().map((key) => ` --forget ${quoted(key)}`).join("");
+  return `${text} ${keeps() === "discard" ? "--discard-state" : "--keep-state"}${keys}`;
 }
 
 function body(dry) {
   const { task, index } = form.dataset;
   const which = index === "-1" || all() ? JSON.stringify(task) : `[${JSON.stringify(task)},${index}]`;
-  return `{"tasks":[${which}],"keep_state":${keeps() !== "discard"},"dry_run":${dry}}`;
+  return `{"tasks":[${which}],"keep_state":${keeps() !== "discard"},"forget":${JSON.stringify(forgotten())},"dry_run":${dry}}`;
+}
+
+function ways() {
+  const { dag, run, task, index } = form.dataset;
+  const which = index === "-1" || all() ? JSON.stringify(task) : `(${JSON.stringify(task)}, ${index})`;
+  const names = `${JSON.stringify(dag)}, ${JSON.stringify(run)}, [${which}]`;
+  const more = `discard=${keeps() === "discard" ? "True" : "False"}, forget=${JSON.stringify(forgotten())}`;
+  const found = waysOf({ method: "POST", url: form.dataset.clear, body: body(false) }, "-", `store.runs_as(outlast.Writer("person")).clear(${names}, ${more})`);
+  return { ...found, line: command() };
 }
 
 async function begin() {
@@ -72,8 +90,8 @@ async function begin() {
 }
 
 function confirm(touched) {
-  const gone = keeps() === "some" ? unticked() : [];
-  const what = { keep: "What they have stored stays.", discard: "What they have stored is deleted: they begin from the start. A job that still runs elsewhere is forgotten, not cancelled.", some: gone.length ? `Deleted first: ${gone.map((box) => box.dataset.key).join(", ")}.` : "Every key is kept." }[keeps()];
+  const gone = forgotten();
+  const what = { keep: "What they have stored stays.", discard: "What they have stored is deleted: they begin from the start. A job that still runs elsewhere is forgotten, not cancelled.", some: gone.length ? `Deleted in the same step: ${gone.join(", ")}. Their history stays.` : "Every key is kept." }[keeps()];
   const running = touched.some((each) => each.state === "running") ? " An attempt that runs is stopped." : "";
   sure({
     title: `Run ${touched.length} task instance${touched.length === 1 ? "" : "s"} again?`,
@@ -81,14 +99,12 @@ function confirm(touched) {
     list: touched.slice(0, 50).map((each) => `${each.task_id}${each.map_index < 0 ? "" : `[${each.map_index}]`}: ${each.state}`).concat(touched.length > 50 ? [`and ${touched.length - 50} more`] : []),
     yes: "Run again",
     act: async () => {
-      for (const box of gone) await drop(box.dataset.key);
       await ask("POST", form.dataset.clear, { body: body(false) });
       dropped = new Set();
       form.elements.keep.value = "keep";
       preview();
       changed();
     },
+    ways,
   });
 }
-
-const drop = (key) => ask("DELETE", `${form.dataset.state}/${encodeURIComponent(key)}?${form.dataset.which}`);

@@ -1,8 +1,10 @@
 // Asks before something that cannot be taken back lightly.
 
+import { offer } from "./copy.js";
+
 let questions = 0;
 
-export function sure({ title, text, list = [], yes, act }) {
+export function sure({ title, text, list = [], yes, act, ways }) {
   const question = ++questions;
   const dialog = document.getElementById("sure");
   const part = (name) => document.getElementById(`sure-${name}`);
@@ -10,6 +12,7 @@ export function sure({ title, text, list = [], yes, act }) {
   part("text").textContent = text;
   part("list").replaceChildren(...list.map((each) => Object.assign(document.createElement("li"), { textContent: each })));
   part("problem").hidden = true;
+  offer(dialog, ways);
   const button = part("yes");
   button.textContent = yes;
   button.disabled = false;

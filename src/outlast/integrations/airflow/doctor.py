@@ -1,0 +1,262 @@
+"""Say how outlast is plugged into the Airflow beside it, and what is wrong, each with what to do."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from typing import Any
+
+import msgspec
+
+from ... import __version__
+from ...backends import file_of
+from ...errors import BackendError, ConfigError, OutlastError
+from ...store import Store
+from . import where
+from .backend_settings import read_settings
+from .packing import digest
+from .payloads import MARKER, new_name
+
+__all__ = ["Diagnosis", "examine"]
+
+#: The first Airflow that has what the backport needs, and the first with a state store of its own.
+OLDEST, NATIVE = (2, 10), (3, 3)
+GROUPS = ("airflow.policy", "airflow.plugins")
+HOME = "outlast.integrations.airflow"
+MISSING = "not installed"
+PAYLOAD_SETTINGS = ("state_offload_url", "state_offload_above")
+BACKEND_SETTINGS = ("state_compress_above", "state_encryption_keys", *PAYLOAD_SETTINGS)
+
+
+class Diagnosis(msgspec.Struct):
+    """What was found out, and what is wrong, in sentences with what to do."""
+
+    facts: dict[str, str]
+    problems: list[str]
+
+
+def examine() -> Diagnosis:
+    """Look at Airflow's version, outlast's entry points, the settings, the store, the backends and the payloads."""
+    found = Diagnosis({"outlast": __version__, "python": f"{platform.python_version()} at {sys.executable}"}, [])
+    numbers = _airflow(found)
+    if numbers is None:
+        return found
+    looks: list[Callable[[], None]] = [lambda: _entry_points(found), lambda: _store(found, numbers)]
+    if numbers >= NATIVE:
+        looks += [lambda: _backends(found), lambda: _payloads(found)]
+    else:
+        looks += [lambda: _policy(found), lambda: _left_for_later(found)]
+    for look in looks:
+        try:
+            look()
+        except OutlastError as error:
+            found.problems.append(error.message)
+    return found
+
+
+def _airflow(found: Diagnosis) -> tuple[int, ...] | None:
+    """Return Airflow's version; None where it is not there or too old."""
+    if {_package("apache-airflow"), _package("apache-airflow-core")} == {MISSING}:
+        found.facts["airflow"] = "none"
+        found.problems.append(
+            f"there is no Airflow in this environment ({sys.prefix}): install outlast where Airflow is, in the images "
+            "of workers, DAG processors and servers alike, and run that one's `outlast`"
+        )
+        return None
+    try:
+        import airflow
+
+        text = str(airflow.__version__)
+    except Exception as error:
+        found.problems.append(f"Airflow cannot be imported ({type(error).__name__}: {error}); `airflow info` says more")
+        return None
+    numbers = tuple(int(part) for part in text.split(".")[:2])
+    found.facts["airflow"] = f"{text}, home {_home()}"
+    found.facts["mechanism"] = _mechanism(numbers)
+    if numbers < OLDEST:
+        found.problems.append(f"Airflow {text} is too old: outlast works with 2.10 and later; upgrade Airflow")
+        return None
+    return numbers
+
+
+def _home() -> str:
+    return os.environ.get("AIRFLOW_HOME") or os.path.expanduser("~/airflow")
+
+
+def _mechanism(numbers: tuple[int, ...]) -> str:
+    if numbers < OLDEST:
+        return "none for this version"
+    if numbers < NATIVE:
+        return "outlast puts task_state_store into the context (policy hook get_airflow_context_vars)"
+    return "Airflow's own task_state_store; outlast may be its backend"
+
+
+# --- Entry points ------------------------------------------------------------------------------------------
+
+
+def _entry_points(found: Diagnosis) -> None:
+    for group in GROUPS:
+        ours = [point for point in entry_points(group=group) if point.value.startswith(f"{HOME}.")]
+        if not ours:
+            found.problems.append(
+                f"the entry point outlast in the group {group} is not there: install outlast with pip into "
+                f"{sys.prefix}, not by a path"
+            )
+            continue
+        try:
+            ours[0].load()
+        except Exception as error:
+            found.problems.append(f"{ours[0].value} cannot be loaded ({type(error).__name__}: {error}); reinstall")
+        found.facts[group] = ours[0].value
+
+
+def _policy(found: Diagnosis) -> None:
+    """Look whether Airflow has taken the policy up: it reads entry points when it starts."""
+    from airflow import settings
+
+    get_manager = getattr(settings, "get_policy_plugin_manager", None)
+    manager: Any = get_manager() if get_manager else getattr(settings, "POLICY_PLUGIN_MANAGER", None)
+    if manager is None:
+        found.facts["policy"] = "not asked: this Airflow does not tell"
+        return
+    names = [getattr(plugin, "__name__", "") for plugin in manager.get_plugins()]
+    found.facts["policy"] = "taken up" if f"{HOME}.policy" in names else "not taken up"
+    if f"{HOME}.policy" not in names:
+        found.problems.append("Airflow has not taken up outlast's policy; restart its processes, then ask again")
+
+
+# --- The store ---------------------------------------------------------------------------------------------
+
+
+def _store(found: Diagnosis, numbers: tuple[int, ...]) -> None:
+    where.on_error()
+    if not where.is_on():
+        found.facts["store"] = "none named"
+        if numbers < NATIVE:
+            found.problems.append(
+                "no store is named, so tasks get no task_state_store: set [outlast] url in airflow.cfg or "
+                "AIRFLOW__OUTLAST__URL, for instance to an absolute path, for all of Airflow's processes"
+            )
+        return
+    named = where.option("url") or os.environ.get("OUTLAST_URL", "")
+    path = file_of(named, where.settings(None)) if named else None
+    if path is not None and os.path.isabs(named.removeprefix("sqlite:///")) and not os.path.exists(path):
+        found.facts["store"] = f"{path}, not created yet: the first task that uses it does that"
+        _look_at_folder(os.path.dirname(path))
+        return
+    store = where.open_store()
+    found.facts["store"] = repr(store).removeprefix("<Store ").removesuffix(">")
+    server = _server_version(store)
+    if server is not None:
+        found.facts["versions"] = f"outlast {__version__} here, {server} at the server"
+    try:
+        found.facts["store reachable"] = _reached(store)
+    except OutlastError as error:
+        if server is None or error.code != "unauthorized":
+            raise
+        found.facts["store reachable"] = "yes, with a token that may not look into the store as a whole"
+
+
+def _look_at_folder(folder: str) -> None:
+    if not os.path.isdir(folder):
+        raise ConfigError(f"the folder {folder} does not exist; create it, or name another path in [outlast] url")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"{folder} is not writable for this account; change its mode, or name another path")
+
+
+def _reached(store: Store) -> str:
+    inspected = store.inspect()
+    if inspected.problems:
+        raise BackendError("; ".join(inspected.problems))
+    return "yes, and well"
+
+
+def _server_version(store: Store) -> str | None:
+    """Return the version of the server behind a store; None where there is none, or it does not tell."""
+    if not store.url.startswith(("http://", "https://")):
+        return None
+    import json
+    import urllib.request
+
+    backend: Any = store.backend
+    request = urllib.request.Request(f"{store.url.rstrip('/')}/openapi.json")
+    if token := backend.own_token():
+        request.add_header("Authorization", f"Bearer {token}")
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return str(json.load(answer)["info"]["version"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+# --- Backends of 3.3 ---------------------------------------------------------------------------------------
+
+
+def _left_for_later(found: Diagnosis) -> None:
+    """Tell of settings that have no effect on this version, and are no mistake."""
+    told = [name for name in BACKEND_SETTINGS if where.option(name)]
+    if told:
+        found.facts["settings for 3.3"] = f"{', '.join(told)}: without effect before Airflow 3.3"
+
+
+def _backends(found: Diagnosis) -> None:
+    worker = where.option("state_store_backend", "workers") or ""
+    server = where.option("backend", "state_store") or ""
+    found.facts["[workers] state_store_backend"] = worker or "none: values go to the database as they are"
+    found.facts["[state_store] backend"] = server
+    is_worker = _made(found, worker, "WorkerBackend", "[workers] state_store_backend", "MetastorePlusBackend")
+    is_server = _made(found, server, "MetastorePlusBackend", "[state_store] backend", "WorkerBackend")
+    told = [name for name in BACKEND_SETTINGS if where.option(name)]
+    if told and not is_worker and not is_server:
+        found.problems.append(
+            f"[outlast] {', '.join(told)} have no effect: set [workers] state_store_backend = {HOME}.WorkerBackend "
+            f"(or [state_store] backend = {HOME}.MetastorePlusBackend)"
+        )
+    elif is_server and not is_worker and any(name in PAYLOAD_SETTINGS for name in told):
+        found.problems.append(
+            f"[outlast] state_offload_url has no effect: set [workers] state_store_backend = {HOME}.WorkerBackend"
+        )
+
+
+def _made(found: Diagnosis, named: str, wanted: str, setting: str, other: str) -> bool:
+    """Make the backend a setting names if it is outlast's; say whether it is the wanted one."""
+    if named.rpartition(".")[2] == other and named.startswith("outlast."):
+        found.problems.append(f"{setting} is {named}, which is no backend for that place; use {HOME}.{wanted}")
+    if named.rpartition(".")[2] != wanted or not named.startswith("outlast."):
+        return False
+    from importlib import import_module
+
+    try:
+        getattr(import_module(named.rpartition(".")[0]), wanted)()
+    except OutlastError as error:
+        found.problems.append(error.message)
+    except Exception as error:
+        found.problems.append(f"{setting} = {named} cannot be made ({type(error).__name__}: {error}); check its path")
+    return True
+
+
+def _payloads(found: Diagnosis) -> None:
+    settings = read_settings()
+    found.facts["encryption"] = f"{len(settings.keys)} keys" if settings.keys else "none"
+    if settings.keys:
+        found.facts["cryptography"] = _package("cryptography")
+    place = settings.payloads()
+    if place is None:
+        return
+    name = new_name(f"t{'0' * 31}/{'0' * 32}", b"o1jtrue")
+    place.write(name, b"o1jtrue")
+    read = place.read(name)
+    place.remove(name)
+    if read is None or digest(read) != name.rpartition("-")[2]:
+        raise BackendError(f"{place.url} did not give back what was written to it; use another place for payloads")
+    found.facts["payloads"] = f"{place.url}: written, read and removed one (it is marked by {MARKER})"
+
+
+def _package(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return MISSING

@@ -1,0 +1,119 @@
+"""The rows of Airflow's own database in which state is kept, read and replaced one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from ...errors import ConfigError
+
+__all__ = ["AirflowRows", "Row", "Rows"]
+
+#: Rows read at a time.
+PAGE = 500
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A row: where it is (`task` with its id, `asset` with id and key), what people call it, and its JSON text."""
+
+    table: str
+    id: Any
+    name: str
+    text: str
+    is_expired: bool = False
+
+
+class Rows(Protocol):
+    """The rows of a database; a row that has changed since it was read is left alone."""
+
+    def all(self) -> Iterator[Row]:
+        """Read every row."""
+
+    def replace(self, row: Row, text: str) -> bool:
+        """Put another text in a row's place; say whether the row still was as it was read."""
+
+    def remove(self, row: Row) -> bool:
+        """Delete a row; say whether it still was as it was read."""
+
+
+class AirflowRows:
+    """The rows of the database that Airflow's configuration names."""
+
+    def __init__(self) -> None:
+        try:
+            from airflow.models.asset_state_store import AssetStateStoreModel
+            from airflow.models.task_state_store import TaskStateStoreModel
+        except ImportError:
+            raise ConfigError(
+                "this needs Airflow 3.3 or later beside outlast, with access to its database: run it where "
+                "`airflow db check` works"
+            ) from None
+        self._task: Any = TaskStateStoreModel
+        self._asset: Any = AssetStateStoreModel
+
+    def all(self) -> Iterator[Row]:
+        """Read every row, in pages, so that nobody is kept waiting."""
+        yield from self._tasks()
+        yield from self._assets()
+
+    def replace(self, row: Row, text: str) -> bool:
+        """Put another text in a row's place; who has written it and when stays as it is."""
+        from sqlalchemy import update
+
+        model, conditions = self._as_read(row)
+        return self._change(update(model).where(*conditions).values(value=text, updated_at=model.updated_at))
+
+    def remove(self, row: Row) -> bool:
+        """Delete a row."""
+        from sqlalchemy import delete
+
+        model, conditions = self._as_read(row)
+        return self._change(delete(model).where(*conditions))
+
+    def _tasks(self) -> Iterator[Row]:
+        from sqlalchemy import select
+
+        model, last, now = self._task, -1, datetime.now(UTC)
+        while page := self._page(select(model).where(model.id > last).order_by(model.id).limit(PAGE)):
+            for row in page:
+                index = "" if row.map_index < 0 else f"/{row.map_index}"
+                name = f"{row.dag_id}/{row.run_id}/{row.task_id}{index} {row.key}"
+                yield Row("task", row.id, name, row.value, row.expires_at is not None and row.expires_at <= now)
+            last = page[-1].id
+
+    def _assets(self) -> Iterator[Row]:
+        from sqlalchemy import and_, or_, select
+
+        model, at = self._asset, (-1, "")
+        while True:
+            further = or_(model.asset_id > at[0], and_(model.asset_id == at[0], model.key > at[1]))
+            page = self._page(select(model).where(further).order_by(model.asset_id, model.key).limit(PAGE))
+            if not page:
+                return
+            for row in page:
+                yield Row("asset", (row.asset_id, row.key), f"asset {row.asset_id} {row.key}", row.value)
+            at = (page[-1].asset_id, page[-1].key)
+
+    def _page(self, statement: Any) -> list[Any]:
+        from airflow.utils.session import create_session
+
+        with create_session() as session:
+            rows = list(session.scalars(statement).all())
+            session.expunge_all()
+            return rows
+
+    def _as_read(self, row: Row) -> tuple[Any, tuple[Any, ...]]:
+        if row.table == "task":
+            return self._task, (self._task.id == row.id, self._task.value == row.text)
+        asset, key = row.id
+        return self._asset, (self._asset.asset_id == asset, self._asset.key == key, self._asset.value == row.text)
+
+    def _change(self, statement: Any) -> bool:
+        from airflow.utils.session import create_session
+
+        with create_session() as session:
+            changed = session.execute(statement.execution_options(synchronize_session=False)).rowcount
+        return bool(changed)

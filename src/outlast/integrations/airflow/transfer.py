@@ -1,0 +1,307 @@
+"""State from an outlast store into an Airflow 3.3, and from there into a store: resumable, and the same done twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, TextIO
+
+import msgspec
+
+from ... import codec
+from ...errors import BackendError, InvalidKey, InvalidValue
+from ...plans import run
+from ...requests import Put
+from ...state import AssetState, TaskState
+from ...store import Store
+from ...values import AssetScope, Entry, JsonValue, Scope, TaskScope, Writer, check_key, moment, to_micros
+from .airflow_rest import AirflowApi, AssetPlace, Place, Refused, Stored
+from .packing import Packer, as_bytes
+from .references import References
+from .rows import packed_text, reference_in
+
+__all__ = ["Journal", "Outcome", "Skipped", "Unpacking", "export_state", "import_state"]
+
+#: Told after each entry what has become of all so far.
+Progress = Callable[["Outcome"], None]
+#: Two moments less apart are the same: some databases keep no microseconds.
+CLOSE = timedelta(seconds=1)
+_TOO_LONG = "it has an integer of more than 64 bits, which Airflow cannot hand to a task; store it as a str"
+_ANOTHER = "has another value; --overwrite replaces it"
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """What was not taken over, and why."""
+
+    what: str
+    why: str
+
+
+class Outcome(msgspec.Struct):
+    """How many entries were written, were there already, and those that were not taken over."""
+
+    written: int = 0
+    same: int = 0
+    skipped: list[Skipped] = []
+
+
+class Journal:
+    """What has been written where, one line an entry, so that an export can go on where it was interrupted.
+
+    It also tells what Airflow was given from what Airflow's tasks have written since.
+    """
+
+    def __init__(self, path: str, url: str) -> None:
+        self.path, self.url = path, url
+        self._done: dict[tuple[str, str], str] = {}
+        self._file: TextIO | None = None
+        self._is_torn = False
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+            self._is_torn = text != "" and not text.endswith("\n")  # its writer was killed
+            self._read(text.splitlines())
+
+    def digest_of(self, place: Place, key: str) -> str | None:
+        """Return the digest of what was written last under a key."""
+        return self._done.get((str(place), key))
+
+    def note(self, place: Place, key: str, digest: str) -> None:
+        """Write down that a key has been written."""
+        self._done[str(place), key] = digest
+        line = {"to": self.url, "place": str(place), "key": key, "digest": digest}
+        if self._file is None:
+            self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
+            self._file.write("\n" if self._is_torn else "")
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def _read(self, lines: list[str]) -> None:
+        for line in lines:
+            try:
+                noted = json.loads(line)
+            except ValueError:  # a torn one
+                continue
+            if noted["to"] == self.url:
+                self._done[noted["place"], noted["key"]] = noted["digest"]
+
+
+def export_state(
+    store: Store,
+    api: AirflowApi,
+    journal: Journal,
+    *,
+    dag_id: str | None = None,
+    overwrite: bool = False,
+    progress: Progress = lambda outcome: None,
+) -> Outcome:
+    """Write what a store holds into an Airflow, expiry kept; `dag_id` takes one dag's tasks and no assets.
+
+    A key that has another value there, not written by an export of this journal, is left alone unless `overwrite`.
+    Raises BackendError when Airflow stops answering; the next export goes on from there.
+    """
+    outcome = Outcome()
+    assets = [] if dag_id else api.assets()
+    for scope, entries in _scopes(store, dag_id):
+        place = _place_in_airflow(scope, assets)
+        if isinstance(place, str):
+            outcome.skipped += [Skipped(f"{scope} {entry.key}", place) for entry in entries]
+        else:
+            _export_scope(place, entries, api, journal, overwrite, outcome, progress)
+        progress(outcome)
+    return outcome
+
+
+def _scopes(store: Store, dag_id: str | None) -> Iterator[tuple[Scope, list[Entry]]]:
+    for assets in (False,) if dag_id else (False, True):
+        for info in store.scopes(dag_id=dag_id, assets=assets):
+            if info.entries and (entries := _state(store, info.scope).entries()):
+                yield info.scope, entries
+
+
+def _place_in_airflow(scope: Scope, assets: list[AssetPlace]) -> Place | str:
+    """Return where Airflow keeps a scope's state, or why it cannot."""
+    if isinstance(scope, TaskScope):
+        if scope.item is not None:
+            return "it belongs to an item by its key (map_key), and Airflow knows items by their position only"
+        return scope
+    uris = {scope.uri, f"{scope.uri}/", (scope.uri or "").rstrip("/")}  # Airflow 2 added a slash to some
+    by_name = [asset for asset in assets if asset.name == scope.name]
+    found = by_name or [asset for asset in assets if scope.uri is not None and asset.uri in uris]
+    return found[0] if found else "Airflow knows no such asset; it does once a DAG that names it has been parsed"
+
+
+def _export_scope(
+    place: Place,
+    entries: list[Entry],
+    api: AirflowApi,
+    journal: Journal,
+    overwrite: bool,
+    outcome: Outcome,
+    progress: Progress,
+) -> None:
+    there = api.stored(place)
+    for entry in entries:
+        wanted = Stored(entry.value, _iso(entry.expires_at) if isinstance(place, TaskScope) else None)
+        held, noted = there.get(entry.key), journal.digest_of(place, entry.key)
+        if (held is not None and _same(held, wanted)) or noted == _digest(wanted):
+            outcome.same += 1
+        elif _is_too_long(entry.value):
+            outcome.skipped.append(Skipped(f"{place} {entry.key}", _TOO_LONG))
+        elif held is not None and not overwrite and noted != _digest(held):
+            outcome.skipped.append(
+                Skipped(f"{place} {entry.key}", "Airflow has another value; --overwrite replaces it")
+            )
+        else:
+            _put(place, entry.key, wanted, api, journal, outcome)
+        progress(outcome)
+
+
+def _is_too_long(value: JsonValue) -> bool:
+    """Say whether Airflow's supervisor, which speaks MessagePack with a task, would fail over a value."""
+    match value:
+        case bool():
+            return False
+        case int():
+            return not -(2**63) <= value < 2**64
+        case list():
+            return any(map(_is_too_long, value))
+        case dict():
+            return any(map(_is_too_long, value.values()))
+    return False
+
+
+def _put(place: Place, key: str, wanted: Stored, api: AirflowApi, journal: Journal, outcome: Outcome) -> None:
+    try:
+        api.put(place, key, wanted)
+    except Refused as refused:
+        outcome.skipped.append(Skipped(f"{place} {key}", f"Airflow refuses it ({refused.status}): {refused.why}"))
+        return
+    journal.note(place, key, _digest(wanted))
+    outcome.written += 1
+
+
+# --- The other way -------------------------------------------------------------------------------------------
+
+
+class Unpacking(msgspec.Struct, frozen=True):
+    """What reads values that a backend of outlast's has packed; without, they are not taken over."""
+
+    packer: Packer | None = None
+    references: References | None = None
+
+    def value(self, document: Any) -> JsonValue:
+        """Return the value of what Airflow holds; ValueError saying why there is none."""
+        if (text := packed_text(document)) is not None:
+            if self.packer is None:
+                raise ValueError("it is packed; run this where Airflow and its [outlast] settings are")
+            document = json.loads(self.packer.unpack(as_bytes(text)))
+        reference = reference_in(document)
+        if reference is None:
+            return document  # type: ignore[no-any-return]
+        if self.references is None:
+            raise ValueError("a worker's backend keeps it; run this where Airflow and its [outlast] settings are")
+        value = self.references.resolve(reference)
+        if value is None:
+            raise ValueError("its payload is lost")
+        return value
+
+
+def import_state(
+    api: AirflowApi,
+    store: Store,
+    *,
+    writer: Writer,
+    unpacking: Unpacking = Unpacking(),  # noqa: B008 (frozen)
+    dag_id: str | None = None,
+    overwrite: bool = False,
+    progress: Progress = lambda outcome: None,
+) -> Outcome:
+    """Write what an Airflow holds into a store, expiry kept; `dag_id` takes one dag's tasks and no assets.
+
+    A key that has another value in the store is left alone unless `overwrite`. Done again, it goes on where it ended.
+    """
+    outcome = Outcome()
+    places: Iterator[Place] = api.task_instances(dag_id)
+    for place in places:
+        _import_place(place, place, api, store, writer, unpacking, overwrite, outcome)
+        progress(outcome)
+    for asset in [] if dag_id else api.assets():
+        _import_place(asset, AssetScope(asset.name, asset.uri), api, store, writer, unpacking, overwrite, outcome)
+        progress(outcome)
+    return outcome
+
+
+def _import_place(
+    place: Place,
+    scope: Any,
+    api: AirflowApi,
+    store: Store,
+    writer: Writer,
+    unpacking: Unpacking,
+    overwrite: bool,
+    outcome: Outcome,
+) -> None:
+    there = api.stored(place)
+    state = _state(store, scope, writer)
+    held = {entry.key: entry for entry in state.entries()} if there else {}
+    for key, stored in there.items():
+        if stored.expires_at is not None and datetime.fromisoformat(stored.expires_at) <= moment(store.clock()):
+            continue  # Airflow keeps it until somebody cleans up
+        try:
+            wanted = Stored(unpacking.value(stored.value), stored.expires_at)
+        except (ValueError, BackendError) as error:
+            outcome.skipped.append(Skipped(f"{place} {key}", str(error)))
+            continue
+        try:
+            _take_over(state, check_key(key), wanted, held.get(key), overwrite, outcome)
+        except (InvalidKey, InvalidValue) as error:
+            outcome.skipped.append(Skipped(f"{place} {key}", error.message))
+
+
+def _take_over(state: Any, key: str, wanted: Stored, held: Entry | None, overwrite: bool, outcome: Outcome) -> None:
+    if held is not None and _same(Stored(held.value, _iso(held.expires_at)), wanted):
+        outcome.same += 1
+    elif held is not None and not overwrite:
+        outcome.skipped.append(Skipped(f"{state.scope} {key}", f"the store {_ANOTHER}"))
+    else:
+        expires_at = None if wanted.expires_at is None else to_micros(datetime.fromisoformat(wanted.expires_at))
+        run(state._apply(Put(key, codec.dump(wanted.value).decode(), expires_at)), state.backend)
+        outcome.written += 1
+
+
+# --- What both need ------------------------------------------------------------------------------------------
+
+
+def _state(store: Store, scope: Scope, writer: Writer | None = None) -> TaskState | AssetState:
+    if isinstance(scope, TaskScope):
+        return store.task(scope, writer=writer)
+    return store.asset(scope.name, uri=scope.uri, writer=writer)
+
+
+def _iso(when: datetime | None) -> str | None:
+    return None if when is None else when.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _same(one: Stored, other: Stored) -> bool:
+    return json.dumps(one.value) == json.dumps(other.value) and _is_same_time(one.expires_at, other.expires_at)
+
+
+def _is_same_time(one: str | None, other: str | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return abs(datetime.fromisoformat(one) - datetime.fromisoformat(other)) < CLOSE
+
+
+def _digest(stored: Stored) -> str:
+    """Return a digest of a value and of its expiry to the second."""
+    second = None if stored.expires_at is None else datetime.fromisoformat(stored.expires_at).replace(microsecond=0)
+    return hashlib.sha256(json.dumps([stored.value, str(second)]).encode()).hexdigest()[:32]

@@ -1,0 +1,164 @@
+"""Which store is meant, and what holds for it: Airflow's section `[outlast]`, read when first needed.
+
+`[outlast] url` (`AIRFLOW__OUTLAST__URL`) or `conn_id` switches outlast on; OUTLAST_URL does too. Retention and the
+like are taken from `[state_store]`, where Airflow 3.3 has them, so that the same file serves it later.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from ...errors import ConfigError
+
+if TYPE_CHECKING:
+    from ...config import Config
+    from ...store import Store
+
+__all__ = ["clear_on_success", "is_native", "is_on", "on_error", "open_store", "option"]
+
+#: Settings of outlast's own that Airflow 3.3 has under the same name.
+_SHARED = ("default_retention_days", "max_value_storage_bytes", "clear_on_success")
+
+
+def option(name: str, section: str = "outlast") -> str | None:
+    """Return a setting of Airflow's configuration as text; None where there is none, or an empty one."""
+    value = _conf().get(section, name, fallback=None)
+    return value.strip() or None if isinstance(value, str) else None
+
+
+@functools.cache
+def is_on() -> bool:
+    """Say whether a store is named at all; nothing is opened."""
+    return bool(_url() or option("conn_id"))
+
+
+@functools.cache
+def is_native() -> bool:
+    """Say whether this Airflow has a task state store of its own: 3.3 and later."""
+    from airflow import __version__  # type: ignore[import-not-found, unused-ignore]
+
+    return tuple(int(part) for part in __version__.split(".")[:2]) >= (3, 3)
+
+
+def on_error() -> Literal["fail", "disable"]:
+    """Return what a store that cannot be opened does to the task that wants it."""
+    found = option("on_error") or "fail"
+    if found not in ("fail", "disable"):
+        raise ConfigError(f"Airflow's [outlast] on_error is {found!r}; write fail or disable")
+    return cast(Literal["fail", "disable"], found)
+
+
+@functools.cache
+def clear_on_success() -> bool:
+    """Say whether a task instance's entries go when it has succeeded."""
+    return settings(None).state_store.clear_on_success
+
+
+@functools.cache
+def open_store(patience: float | None = None) -> Store:
+    """Open the store of this process, once; its connections are opened when used, and closed when idle.
+
+    `patience` are the seconds a call is tried again for, where that is not the setting.
+    """
+    import msgspec
+
+    from ...store import connect
+
+    url, token = _url(), option("token")
+    if conn_id := option("conn_id"):
+        named, password = _connection(conn_id)
+        url, token = url or named, token or password
+    if url is None:
+        raise ConfigError("no store is named; set [outlast] url in airflow.cfg, or AIRFLOW__OUTLAST__URL")
+    config = settings(token)
+    if patience is not None:
+        client = msgspec.structs.replace(config.client, retry_for=patience)
+        config = msgspec.structs.replace(config, client=client)
+    _check_place(url, config)
+    return connect(url, config=config)
+
+
+def settings(token: str | None) -> Config:
+    """Return outlast's own settings, from an outlast.toml in Airflow's home and from variables, with Airflow's."""
+    from ... import config as configuration
+
+    told = {f"OUTLAST__STATE_STORE__{name.upper()}": option(name, "state_store") for name in _SHARED}
+    environ = {name: value for name, value in told.items() if value is not None} | dict(os.environ)
+    if token is not None:
+        environ[configuration.TOKEN_VARIABLE] = token
+    return configuration.load(_home(), environ)
+
+
+def _url() -> str | None:
+    return option("url") or os.environ.get("OUTLAST_URL", "").strip() or None
+
+
+def _home() -> Path:
+    return Path(os.environ.get("AIRFLOW_HOME") or "~/airflow").expanduser()
+
+
+def _check_place(url: str, config: Config) -> None:
+    """Refuse a path that would mean another file in each process: their current folders differ."""
+    from ...backends import file_of
+
+    file = file_of(url, config)
+    path = url[7:].removeprefix("///") if url[:7].lower() == "sqlite:" else url
+    if file is None or os.path.isabs(os.path.expanduser(path)):
+        return
+    raise ConfigError(
+        f"[outlast] url is {url!r}, a path that depends on the folder a worker happens to be in; "
+        f"write an absolute one, such as {_home() / 'outlast.db'}"
+    )
+
+
+def _connection(conn_id: str) -> tuple[str, str | None]:
+    """Return the URL a connection of Airflow's names, and its password where that is a token."""
+    found = _look_up(conn_id)
+    kind, password = str(found.conn_type or ""), found.password or None
+    if kind in ("outlast", "http", "https"):
+        scheme = "https" if kind == "https" or str(found.schema or "") == "https" else "http"
+        return f"{scheme}://{_authority(found.host, found.port)}", password
+    if kind in ("postgres", "postgresql"):
+        return _postgres(found), None
+    if kind == "sqlite":
+        return str(found.host or found.schema or ""), None
+    raise ConfigError(
+        f"connection {conn_id!r} ([outlast] conn_id) has type {kind!r}; use http or https (a server, its token as the "
+        "password), postgres, or sqlite (the file as the host)"
+    )
+
+
+def _look_up(conn_id: str) -> Any:
+    try:
+        from airflow.sdk import BaseHook  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        from airflow.hooks.base import BaseHook  # type: ignore[import-not-found, unused-ignore]
+    return BaseHook.get_connection(conn_id)
+
+
+def _postgres(found: Any) -> str:
+    from urllib.parse import quote, urlencode
+
+    user = quote(found.login or "", safe="")
+    if found.password:
+        user += ":" + quote(found.password, safe="")
+    query = urlencode({name: str(value) for name, value in (found.extra_dejson or {}).items()})
+    place = f"{user}@{_authority(found.host, found.port)}" if user else _authority(found.host, found.port)
+    return f"postgresql://{place}/{quote(found.schema or '', safe='')}" + (f"?{query}" if query else "")
+
+
+def _authority(host: str | None, port: int | None) -> str:
+    return f"{host or 'localhost'}:{port}" if port else host or "localhost"
+
+
+@functools.cache
+def _conf() -> Any:
+    """Return Airflow's configuration; a worker may have the SDK's alone."""
+    try:
+        from airflow.configuration import conf  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        from airflow.sdk.configuration import conf  # type: ignore[import-not-found, no-redef, unused-ignore]
+    return conf

@@ -1,0 +1,152 @@
+"""`MetastorePlusBackend` in a real Airflow 3.3: packed rows that REST still lists, expiry that holds, a restart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outlast import connect
+from support.airflow_home import Airflow, Stack
+
+pytestmark = pytest.mark.airflow(since="3.3")
+
+DAGS = Path(__file__).parent / "dags_backends"
+KEY = "b2xkIGtleSBmb3IgdGVzdHMgb25seSwgMzIgYnl0ZXM="
+NEW_KEY = "bmV3IGtleSBmb3IgdGVzdHMgb25seSwgMzIgYnl0ZXM="
+BACKEND = "outlast.integrations.airflow.MetastorePlusBackend"
+KEYS = "AIRFLOW__OUTLAST__STATE_ENCRYPTION_KEYS"
+STATE = "/api/v2/dags/{}/dagRuns/{}/taskInstances/{}/state-store"
+
+
+@pytest.fixture(scope="module")
+def home(airflow_home: Callable[..., Airflow]) -> Airflow:
+    return airflow_home(
+        dags=DAGS,
+        FAILING="{home}/failing",
+        AIRFLOW__STATE_STORE__BACKEND=BACKEND,
+        AIRFLOW__OUTLAST__STATE_ENCRYPTION_KEYS=KEY,
+    )
+
+
+@pytest.fixture(scope="module")
+def stack(home: Airflow) -> Iterator[Stack]:
+    with home.running() as stack:
+        assert stack.trigger("keeps", "run1") == "success", stack.logs()
+        yield stack
+
+
+def noted(home: Airflow, task: str, run: str = "run1") -> list[dict[str, Any]]:
+    return [row for row in home.noted() if row["task"] == task and row["run"] == run]
+
+
+def documents(home: Airflow, table: str = "task_state_store") -> list[Any]:
+    return [json.loads(value) for (value,) in home.rows(f"select value from {table}")]
+
+
+def test_a_task_that_was_killed_finds_everything_in_its_second_try(home: Airflow, stack: Stack) -> None:
+    (seen,) = noted(home, "survive")
+    assert seen["try"] == 2
+    assert (seen["job"], seen["large"], seen["long"]) == ({"id": 17}, True, True)
+    assert (seen["odd"], seen["gone"]) == ([1, 2**60, 0.1, "ü"], "default")
+
+
+def test_rows_are_json_documents_that_only_a_key_opens(home: Airflow, stack: Stack) -> None:
+    rows = documents(home) + documents(home, "asset_state_store")
+    assert len(rows) > 5
+    assert all(row.keys() == {"__outlast__"} and row["__outlast__"].startswith("o1e") for row in rows)
+
+
+def test_an_asset_keeps_who_has_written_it(home: Airflow, stack: Stack) -> None:
+    query = "select last_updated_by_kind, last_updated_by_task_id from asset_state_store where key = 'seen'"
+    assert home.rows(query) == [("task", "asset")]
+
+
+def test_the_list_over_rest_shows_rows_and_a_plain_one_written_there_passes_through(
+    home: Airflow, stack: Stack
+) -> None:
+    path = STATE.format("keeps", "run1", "survive")
+    status, told = stack.api("GET", path)
+    assert (status, told["total_entries"]) == (200, 5)
+    assert {"job", "large", "long", "shrinks"} <= {row["key"] for row in told["task_state_store"]}
+
+    asset = stack.api("GET", "/api/v2/assets?name_pattern=orders")[1]["assets"][0]["id"]
+    body = {"value": ["by hand"]}
+    assert stack.api("PUT", f"/api/v2/assets/{asset}/state-store/seen", body)[0] == 204
+    stack.restart("api-server")
+    assert stack.trigger("keeps", "run2") == "success", stack.logs()
+    (seen,) = noted(home, "asset", "run2")
+    assert seen["before"] == ["by hand"]
+
+
+def test_an_entry_is_gone_when_its_time_is_over_and_cleaned_up_by_airflow(home: Airflow, stack: Stack) -> None:
+    assert stack.trigger("expires", "run1") == "success", stack.logs()
+    (seen,) = noted(home, "short")
+    assert (seen["short"], seen["stays"]) == ("default", True)
+    expired = "select key from task_state_store where dag_id = 'expires'"
+    assert sorted(home.rows(expired)) == [("short",), ("stays",)]
+    assert "key 'short'" in home.command("state-store", "clean", "--dry-run")
+    home.command("state-store", "clean")
+    assert home.rows(expired) == [("stays",)]
+
+
+def test_doctor_finds_all_well_and_names_a_backend_in_the_wrong_place(home: Airflow, stack: Stack) -> None:
+    told = json.loads(home.run("outlast", "airflow", "doctor", "--json").strip().splitlines()[-1])
+    assert told["well"] is True, told
+    assert told["facts"]["[state_store] backend"] == BACKEND
+    wrong = {"AIRFLOW__WORKERS__STATE_STORE_BACKEND": BACKEND, KEYS: "short"}
+    done = home.attempt("outlast", "airflow", "doctor", env=wrong)
+    assert done.returncode == 78
+    assert "which is no backend for that place; use outlast.integrations.airflow.WorkerBackend" in done.stdout
+    assert "key 1 of [outlast] state_encryption_keys is not a Fernet key" in done.stdout
+
+
+ASYNC = """
+import asyncio
+from datetime import UTC, datetime, timedelta
+from airflow.state import TaskScope, get_state_backend
+from airflow.utils.session import create_session_async
+
+async def main():
+    backend, scope = get_state_backend(), TaskScope("keeps", "run1", "survive")
+    async with create_session_async() as session:
+        await backend.aset(scope, "awaited", '{"a": 1}', session=session)
+        await backend.aset(scope, "over", "1", expires_at=datetime.now(UTC) - timedelta(seconds=1), session=session)
+    print("GOT", await backend.aget(scope, "awaited"), await backend.aget(scope, "over"))
+
+asyncio.run(main())
+"""
+
+
+def test_awaiting_callers_get_the_same(home: Airflow, stack: Stack) -> None:
+    assert 'GOT {"a": 1} None' in home.run("python", "-c", ASYNC)
+    rows = home.rows("select value from task_state_store where key = 'awaited'")
+    assert '"__outlast__": "o1e' in rows[0][0]
+
+
+def test_an_import_unpacks_rows(home: Airflow, stack: Stack) -> None:
+    path = str(home.folder / "imported.db")
+    said = home.run("outlast", "airflow", "import", "--from", home.url, "--store", path, "--dag", "keeps", "--json")
+    assert json.loads(said.strip().splitlines()[-1])["skipped"] == []
+    with connect(path) as store:
+        assert store.task("keeps/run1/survive").get("job") == {"id": 17}
+    done = home.attempt("outlast", "airflow", "import", "--from", home.url, "--store", path, env={KEYS: NEW_KEY})
+    assert done.returncode == 65
+    assert "none of the 1 keys in [outlast] state_encryption_keys opens a stored value" in done.stdout
+
+
+def test_keys_are_rotated(home: Airflow, stack: Stack) -> None:
+    both = {KEYS: f"{NEW_KEY},{KEY}"}
+    times = home.rows("select updated_at from task_state_store order by id")
+    said = home.run("outlast", "airflow", "rotate", "--json", env=both).strip().splitlines()[-1]
+    assert json.loads(said)["rewritten"] > 5
+    assert home.rows("select updated_at from task_state_store order by id") == times
+
+    home.env[KEYS] = NEW_KEY
+    stack.restart("api-server")
+    assert stack.trigger("keeps", "run3") == "success", stack.logs()
+    (seen,) = noted(home, "asset", "run3")
+    assert seen["before"] == ["by hand", "run2"]

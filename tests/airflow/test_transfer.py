@@ -1,0 +1,189 @@
+"""State from a store into a real Airflow 3.3 over its REST API, and back: exact, resumable, and told what is left."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outlast import NEVER_EXPIRE, connect
+from support.airflow_home import Airflow, Stack
+
+pytestmark = pytest.mark.airflow(since="3.3")
+
+DAGS = Path(__file__).parent / "dags_backends"
+VALUE = {"job": 17, "exact": [2**60, 0.1, "ü", None, True]}
+MANY = 400
+
+
+@pytest.fixture(scope="module")
+def home(airflow_home: Callable[..., Airflow]) -> Airflow:
+    home = airflow_home(dags=DAGS, FAILING="{home}/failing")
+    home.command("dags", "reserialize")
+    return home
+
+
+@pytest.fixture(scope="module")
+def stack(home: Airflow) -> Iterator[Stack]:
+    """The API server alone, with a run that nobody carries out yet."""
+    stack = Stack(home)
+    try:
+        stack.component("api-server")
+        stack.wait("the API server", stack.answers, 120)
+        assert stack.api("PATCH", "/api/v2/dags/reads", {"is_paused": False})[0] == 200
+        body = {"dag_run_id": "manual__1+a", "logical_date": None}
+        assert stack.api("POST", "/api/v2/dags/reads/dagRuns", body)[0] == 200
+        yield stack
+    finally:
+        stack.stop()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A store with what Airflow can hold, and with what it cannot."""
+    path = str(tmp_path_factory.mktemp("store") / "outlast.db")
+    with connect(path) as store:
+        task = store.task("reads/manual__1+a/read")
+        task.set("told", VALUE, retention=timedelta(days=7))
+        task.set("exact", 2**60, retention=NEVER_EXPIRE)
+        task.set("huge", 2**70, retention=NEVER_EXPIRE)
+        task.set("jobs/2026 11?x#1 ü%", "odd", retention=NEVER_EXPIRE)
+        task.set("too large", "x" * 70_000)
+        store.task("reads/no such run/read").set("told", 1)
+        store.task(dag_id="reads", run_id="manual__1+a", task_id="read", item="DE").set("told", 1)
+        store.asset("orders", uri="test://orders").set("watermark", 41)
+        store.asset("unknown").set("watermark", 1)
+    return path
+
+
+def outlast(home: Airflow, *arguments: str, status: int = 0) -> Any:
+    done = home.attempt("outlast", "airflow", *arguments, "--json")
+    assert done.returncode == status, done.stdout
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def held(stack: Stack, query: str = "") -> dict[str, Any]:
+    path = f"/api/v2/dags/reads/dagRuns/manual__1%2Ba/taskInstances/read/state-store?limit=100{query}"
+    status, told = stack.api("GET", path)
+    assert status == 200
+    return {row["key"]: row for row in told["task_state_store"]}
+
+
+def test_an_export_takes_over_everything_airflow_can_hold(home: Airflow, stack: Stack, store: str) -> None:
+    journal = str(home.folder / "journal")
+    told = outlast(home, "export", store, "--to", home.url, "--journal", journal, status=65)
+    assert told["written"] == 4
+    reasons = {skipped["what"]: skipped["why"] for skipped in told["skipped"]}
+    assert len(reasons) == 5
+    assert "max_value_storage_bytes" in reasons["reads/manual__1+a/read too large"]
+    assert "Task instance not found" in reasons["reads/no such run/read told"]
+    assert "more than 64 bits" in reasons["reads/manual__1+a/read huge"]
+    assert "by its key (map_key)" in reasons["reads/manual__1+a/read --item DE told"]
+    assert "no such asset" in reasons["asset unknown watermark"]
+
+    there = held(stack)
+    assert there.keys() == {"told", "exact", "jobs/2026 11?x#1 ü%"}
+    assert there["told"]["value"] == VALUE
+    expires = datetime.fromisoformat(there["told"]["expires_at"])
+    with connect(store) as own:
+        entry = own.task("reads/manual__1+a/read").entry("told")
+    assert entry is not None
+    assert expires == entry.expires_at
+    assert (there["exact"]["value"], there["exact"]["expires_at"]) == (2**60, None)
+
+
+def test_done_twice_nothing_changes(home: Airflow, stack: Stack, store: str) -> None:
+    before = held(stack)
+    for journal in ("journal", "another journal"):
+        arguments = ("export", store, "--to", home.url, "--journal", str(home.folder / journal))
+        told = outlast(home, *arguments, status=65)
+        assert (told["written"], told["same"]) == (0, 4)
+    assert held(stack) == before
+
+
+def test_what_airflow_was_given_since_is_left_alone(home: Airflow, stack: Stack, store: str) -> None:
+    path = "/api/v2/dags/reads/dagRuns/manual__1%2Ba/taskInstances/read/state-store/exact"
+    assert stack.api("PUT", path, {"value": "newer", "expires_at": None})[0] == 204
+    arguments = ("export", store, "--to", home.url, "--journal", str(home.folder / "third journal"))
+    told = outlast(home, *arguments, status=65)
+    assert {
+        "what": "reads/manual__1+a/read exact",
+        "why": "Airflow has another value; --overwrite replaces it",
+    } in told["skipped"]
+    assert held(stack)["exact"]["value"] == "newer"
+    assert outlast(home, *arguments, "--overwrite", status=65)["written"] == 1
+    assert held(stack)["exact"]["value"] == 2**60
+
+
+def test_an_import_brings_back_what_was_exported(home: Airflow, stack: Stack, store: str) -> None:
+    back = str(home.folder / "back.db")
+    told = outlast(home, "import", "--from", home.url, "--store", back)
+    assert (told["written"], told["same"], told["skipped"]) == (4, 0, [])
+    with connect(store) as first, connect(back) as second:
+        for key in ("told", "exact", "jobs/2026 11?x#1 ü%"):
+            one, other = (opened.task("reads/manual__1+a/read").entry(key) for opened in (first, second))
+            assert one is not None
+            assert other is not None
+            assert (one.value, one.expires_at) == (other.value, other.expires_at)
+        assert second.asset("orders").get("watermark") == 41
+    assert outlast(home, "import", "--from", home.url, "--store", back)["same"] == 4
+
+
+def test_an_import_leaves_what_the_store_has_otherwise(home: Airflow, stack: Stack) -> None:
+    back = str(home.folder / "back.db")
+    with connect(back) as store:
+        store.task("reads/manual__1+a/read").set("exact", "newer")
+    told = outlast(home, "import", "--from", home.url, "--store", back, status=65)
+    assert [skipped["what"] for skipped in told["skipped"]] == ["reads/manual__1+a/read exact"]
+    assert outlast(home, "import", "--from", home.url, "--store", back, "--overwrite")["written"] == 1
+
+
+def test_an_export_that_was_killed_goes_on(home: Airflow, stack: Stack) -> None:
+    path, journal = str(home.folder / "many.db"), home.folder / "journal of many"
+    with connect(path) as store:
+        store.task("reads/manual__1+a/read").set_many({f"many/{number:03}": number for number in range(MANY)})
+    command = ["outlast", "airflow", "export", path, "--to", home.url, "--journal", str(journal)]
+    program = str(home.installed.programs / command[0])
+    process = subprocess.Popen([program, *command[1:]], env=home.env, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not journal.exists() or journal.read_text().count("\n") < 20:
+        assert process.poll() is None, "it was done before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    done = journal.read_text().count("\n")
+    told = outlast(home, *command[2:])
+    assert told["written"] + told["same"] == MANY
+    assert told["same"] >= done
+    keys = home.rows("select count(*) from task_state_store where key like 'many/%'")
+    assert keys == [(MANY,)]
+
+
+def test_without_a_token_where_one_is_needed_it_says_so(home: Airflow, stack: Stack, store: str) -> None:
+    done = home.attempt("outlast", "airflow", "export", store, "--to", home.url, "--token", "wrong")
+    assert done.returncode == 77
+    assert "give a token of somebody who may" in done.stdout
+    assert not Path("outlast-to-airflow.journal").exists()
+
+
+def test_an_address_where_no_airflow_is_is_refused(home: Airflow, store: str) -> None:
+    done = home.attempt("outlast", "airflow", "export", store, "--to", "ftp://airflow")
+    assert done.returncode == 78
+    assert "is not the URL of an Airflow" in done.stdout
+
+
+def test_a_task_in_airflow_reads_what_was_exported(home: Airflow, stack: Stack) -> None:
+    stack.component("dag-processor")
+    stack.component("scheduler", "--skip-serve-logs")
+    assert stack.ended("reads", "manual__1+a", timeout=240) == "success", stack.logs()
+    (seen,) = home.noted()
+    assert seen["told"] == VALUE
+    assert seen["exact"] == 2**60

@@ -1,0 +1,120 @@
+"""Keys are rotated while tasks go on: everything readable before, between and after."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+import pytest
+from cryptography.fernet import Fernet
+
+from outlast.errors import BackendError
+from outlast.integrations.airflow.metadata import Row
+from outlast.integrations.airflow.packing import Packer
+from outlast.integrations.airflow.payload_sweep import clean, examine
+from outlast.integrations.airflow.payloads import Folder
+from outlast.integrations.airflow.references import References
+from outlast.integrations.airflow.rotation import rotate
+from outlast.integrations.airflow.rows import pack_row, unpack_row
+
+from .rows_in_sqlite import SqliteRows
+
+OLD, NEW = Fernet.generate_key().decode(), Fernet.generate_key().decode()
+BEFORE, BETWEEN, AFTER = Packer(keys=[OLD]), Packer(keys=[NEW, OLD]), Packer(keys=[NEW])
+LARGE = "".join(sha256(bytes([number])).hexdigest() for number in range(40))  # it cannot be compressed
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What Airflow's scope of a task has."""
+
+    task_id: str = "task"
+    dag_id: str = "dag"
+    run_id: str = "run"
+    map_index: int = -1
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(str(tmp_path / "payloads"))
+
+
+@pytest.fixture
+def rows(tmp_path: Path, folder: Folder) -> SqliteRows:
+    """Every kind of row: small, large, of the server's backend, of both, and plain."""
+    rows = SqliteRows(tmp_path / "rows.db")
+    references = References(BEFORE, folder, 200)
+    rows.put("small", references.refer(1, Task(), "small", lambda: None))
+    rows.put("large", references.refer(LARGE, Task(), "large", lambda: None))
+    rows.put_document("server", pack_row(BEFORE, '"server"'))
+    both = json.dumps({"__airflow_state_ref__": references.refer(LARGE, Task(), "both", lambda: None)})
+    rows.put_document("both", pack_row(BEFORE, both))
+    rows.put_document("plain", '{"plain": 1}')
+    return rows
+
+
+def values(rows: SqliteRows, folder: Folder, packer: Packer) -> dict[str, object]:
+    references = References(packer, folder, 200)
+    found = {}
+    for row in rows.all():
+        document = json.loads(unpack_row(packer, row.text))
+        marked = isinstance(document, dict) and "__airflow_state_ref__" in document
+        found[row.name] = references.resolve(document["__airflow_state_ref__"]) if marked else document
+    return found
+
+
+EXPECTED = {"small": 1, "large": LARGE, "server": "server", "both": LARGE, "plain": {"plain": 1}}
+
+
+def test_everything_is_readable_before_between_and_after(rows: SqliteRows, folder: Folder) -> None:
+    assert values(rows, folder, BETWEEN) == EXPECTED
+    with pytest.raises(BackendError):
+        values(rows, folder, AFTER)
+    done = rotate(rows, BETWEEN, folder)
+    assert (done.rewritten, done.current, done.passed_over) == (4, 0, 0)
+    assert values(rows, folder, BETWEEN) == EXPECTED
+    assert values(rows, folder, AFTER) == EXPECTED
+
+
+def test_done_twice_nothing_changes(rows: SqliteRows, folder: Folder) -> None:
+    rotate(rows, BETWEEN, folder)
+    texts = [row.text for row in rows.all()]
+    done = rotate(rows, BETWEEN, folder)
+    assert (done.rewritten, done.current) == (0, 4)
+    assert [row.text for row in rows.all()] == texts
+
+
+def test_a_task_that_had_its_reference_before_still_finds_the_payload(rows: SqliteRows, folder: Folder) -> None:
+    before = rows.reference("large")
+    rotate(rows, BETWEEN, folder)
+    assert References(BETWEEN, folder).resolve(before) == LARGE
+    clean(examine(folder, rows, BETWEEN, grace=0, now=2**61), folder, rows)
+    assert References(BETWEEN, folder).resolve(before) is None
+    assert values(rows, folder, AFTER) == EXPECTED
+
+
+def test_a_row_that_a_task_writes_meanwhile_is_not_overwritten(rows: SqliteRows, folder: Folder) -> None:
+    class Busy(SqliteRows):
+        def replace(self, row: Row, text: str) -> bool:
+            if row.name == "large":
+                self.put("large", References(BETWEEN, folder, 200).refer("newer", Task(), "large", lambda: None))
+            return super().replace(row, text)
+
+    busy = Busy(Path(str(rows.rows.execute("pragma database_list").fetchone()[2])))
+    done = rotate(busy, BETWEEN, folder)
+    assert (done.rewritten, done.passed_over) == (3, 1)
+    assert values(rows, folder, AFTER) == {**EXPECTED, "large": "newer"}
+    assert len([*folder.names()]) == 3  # the two old ones, and the new one of "both"
+    assert examine(folder, rows, BETWEEN, grace=0, now=2**61).lost == []
+
+
+def test_what_cannot_be_read_is_told_and_the_rest_is_done(rows: SqliteRows, folder: Folder) -> None:
+    strange = Packer(keys=[Fernet.generate_key().decode()])
+    rows.put_document("strange", pack_row(strange, '"strange"'))
+    text = rows.text("strange")
+    done = rotate(rows, BETWEEN, folder)
+    assert done.rewritten == 4
+    (problem,) = done.unreadable
+    assert problem.startswith("strange: the row strange cannot be read: none of the 2 keys")
+    assert rows.text("strange") == text
