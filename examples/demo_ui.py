@@ -2,8 +2,9 @@
 
     make demo-ui
 
-Prints a link to open in a browser and stays until Ctrl-C. Everything it makes is in a temporary folder, which is
-removed at the end. With --once it ends when the night's run has, and exits with 1 if that is not as it must be.
+Prints a link to open in a browser and stays until Ctrl-C; Enter begins another night. Everything it makes is in a
+temporary folder, which is removed at the end. With --once it ends when the night's run has, and exits with 1 if that
+is not as it must be.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import select
 import shlex
 import signal
 import subprocess
@@ -70,7 +72,7 @@ def temporary() -> Iterator[Path]:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Show the page with something on it.")
     parser.add_argument("--once", action="store_true", help="end when the night's run has, and check what became of it")
-    parser.add_argument("--pace", type=float, default=0.5, metavar="SECONDS", help="how long a page of the task takes")
+    parser.add_argument("--pace", type=float, default=1.0, metavar="SECONDS", help="how long a page of the task takes")
     parser.add_argument("--port", type=int, default=0, help="the port of the server; by default a free one")
     return parser.parse_args()
 
@@ -80,7 +82,7 @@ def greeting(place: Place) -> list[str]:
         "",
         f"  Open in a browser, once, within ten minutes:  {place.link}",
         "",
-        f"  The night's run is at {place.url}/runs/{NIGHT}; its task `index` is killed three times.",
+        f"  The night's run is at {place.url}/runs/{NIGHT}; its task `index` is killed at pages 10, 20 and 30.",
         f"  Files are in {place.folder}. Ctrl-C ends it and removes them.",
         "",
     ]
@@ -95,23 +97,38 @@ def shown(place: Place, store: outlast.Store, given: argparse.Namespace) -> bool
     say(*problems, "" if problems else "The night's run is as it must be; the page told why each attempt ended.")
     if given.once:
         return not problems
-    say("What you clear on the page is run at once. Ctrl-C ends it.")
+    say("What you clear on the page is run at once. To have `index` go on at an earlier page, restore an older version")
+    say("of its key last_done, then run it again. Enter begins another night; Ctrl-C ends the demo.")
+    nights = 1
     for number in range(1, sys.maxsize):
-        wait(30)
+        if asked(30):
+            nights += 1
+            say(*the_night(place, store, given, f"tonight-{nights}"), "That night is over, too.")
         place.run("crawl", f"again-{number}")
     return True
+
+
+def asked(seconds: float) -> bool:
+    """Wait, until somebody presses Enter or time is up; say whether it was pressed."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        wait(0.2)
+        ready = sys.stdin.isatty() and select.select([sys.stdin], [], [], 0)[0]
+        if ready and os.read(sys.stdin.fileno(), 1024):
+            return True
+    return False
 
 
 # --- The night, and what is done to it -----------------------------------------------------------------------------
 
 
-def the_night(place: Place, store: outlast.Store, given: argparse.Namespace) -> list[str]:
+def the_night(place: Place, store: outlast.Store, given: argparse.Namespace, run_id: str = "tonight") -> list[str]:
     """Run the night's DAG, kill its workers, its job's worker and its runner; return what is not as it must be."""
-    at = Watched(store)
+    at = Watched(store, f"night/{run_id}")
     quick = given.pace < 0.3
-    params = {"pace": given.pace, "output": place.folder / "jobs", "slow": 2 * given.pace if quick else 6}
-    params |= {"hang": 10 * given.pace if quick else 45, "job": 8 if quick else 40}
-    runner = place.begin("night", "tonight", **params)
+    params = {"pace": given.pace, "output": place.folder / "jobs", "slow": given.pace * (2 if quick else 12)}
+    params |= {"hang": 10 * given.pace if quick else 45, "job": 8 if quick else 80 * given.pace}
+    runner = place.begin("night", run_id, **params)
     until(lambda: at.job() is not None, "the job is submitted")
     at.kill("archive", "while its job runs elsewhere")
     until(lambda: at.page() >= 10, "page 10")
@@ -122,25 +139,25 @@ def the_night(place: Place, store: outlast.Store, given: argparse.Namespace) -> 
     log(f"kill -9 of the runner itself, process {runner.pid}; another one goes on with the run")
     runner.kill()
     runner.wait()
-    place.begin("night", "tonight", "--keep", **params)
+    place.begin("night", run_id, "--keep", **params)
     until(lambda: at.state() == "success", "the night's run ends", 10 * PATIENCE)
     return [*at.problems("index", [first, second]), *at.job_problems()]
 
 
 class Watched:
-    """The night's run, as the server tells it."""
+    """A night's run, as the server tells it."""
 
-    def __init__(self, store: outlast.Store) -> None:
-        self.store, self.runs = store, store.runs_as(outlast.Writer())
+    def __init__(self, store: outlast.Store, night: str = NIGHT) -> None:
+        self.store, self.night, self.runs = store, night, store.runs_as(outlast.Writer())
 
     def state(self) -> str:
-        return self.runs.get(*NIGHT.split("/")).run.state
+        return self.runs.get(*self.night.split("/")).run.state
 
     def page(self) -> int:
-        return self.store.task(f"{NIGHT}/index").get("last_page", 0)
+        return self.store.task(f"{self.night}/index").get("pages_read", 0)
 
     def job(self) -> dict | None:
-        return self.store.task(f"{NIGHT}/archive").get("remote_job_id")
+        return self.store.task(f"{self.night}/archive").get("remote_job_id")
 
     def kill(self, task_id: str, when: str, which: str = "child") -> int:
         """Send SIGKILL to what executes a task, once it is there; return the page it had come to."""
@@ -154,26 +171,26 @@ class Watched:
         return self.page()
 
     def _running(self, task_id: str):
-        task = self.runs.attempts(self.store.task(f"{NIGHT}/{task_id}").scope).task
+        task = self.runs.attempts(self.store.task(f"{self.night}/{task_id}").scope).task
         return task if task.state == "running" and task.child is not None else None
 
     def _attempt(self, task_id: str) -> int:
-        return self.runs.attempts(self.store.task(f"{NIGHT}/{task_id}").scope).task.attempt
+        return self.runs.attempts(self.store.task(f"{self.night}/{task_id}").scope).task.attempt
 
     def problems(self, task_id: str, killed_at: list[int]) -> list[str]:
         """Return what is wrong with the attempts of a task that was killed, and with the pages it has read."""
-        attempts = self.runs.attempts(self.store.task(f"{NIGHT}/{task_id}").scope).attempts
+        attempts = self.runs.attempts(self.store.task(f"{self.night}/{task_id}").scope).attempts
         for attempt in attempts:
             log(f"{task_id}, attempt {attempt.number}: {attempt.state}; {attempt.error or 'done'}")
-        progress = self.store.task(f"{NIGHT}/{task_id}").get("progress")
+        progress = self.store.task(f"{self.night}/{task_id}").get("progress")
         crashed = [attempt for attempt in attempts if attempt.state == "crashed"]
         found = [] if len(crashed) >= len(killed_at) else [f"{len(crashed)} attempts of {task_id} crashed"]
         found += [] if progress["done"] == progress["total"] else [f"{task_id} has come to {progress}"]
         return found + ([] if sorted(killed_at) == killed_at else [f"{task_id} went back: {killed_at}"])
 
     def job_problems(self) -> list[str]:
-        attempts = self.runs.attempts(self.store.task(f"{NIGHT}/archive").scope).attempts
-        history = self.store.task(f"{NIGHT}/archive").history("remote_job_id")
+        attempts = self.runs.attempts(self.store.task(f"{self.night}/archive").scope).attempts
+        history = self.store.task(f"{self.night}/archive").history("remote_job_id")
         log(f"archive: {len(attempts)} attempts, {len(history)} job submitted")
         return [] if len(attempts) >= 2 and len(history) == 1 else [f"archive: {len(attempts)}, {len(history)} jobs"]
 

@@ -83,7 +83,7 @@ def index(params=None, task_state_store=None, asset_state_store=None):
         lines = sum(len(path.read_bytes().splitlines()) for path in page)
         time.sleep(params["pace"])
         with state.transaction() as tx:
-            tx.set("last_page", number, retention=NEVER_EXPIRE)
+            tx.set("pages_read", number, retention=NEVER_EXPIRE)
             tx.set("last_module", page[-1].name)
             tx.increment("lines", lines)
             tx.set("lines_per_second", round(lines / (time.monotonic() - began), 1))

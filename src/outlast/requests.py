@@ -139,7 +139,7 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """What is recorded of a scope's origin, and when its fence was last raised by an attempt that opened it."""
+    """What is recorded of a scope's origin, and when an attempt of a given number last raised its fence (0: none)."""
 
     origin: str | None
     started: int | None

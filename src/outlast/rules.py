@@ -88,17 +88,23 @@ def check_fence(fence: Fence, scope_id: int | None, newest: int) -> None:
 def is_new_run(request: Open, newest: int, recorded: Origin) -> bool:
     """Say whether an attempt is of a new run that has an old one's name; StaleAttempt where it is of the older of two.
 
-    Where no attempt has said yet which run it is of, one not above the fence is of a new run if it began after that
-    was raised; else it is a late one, which the fence is for.
+    Where no attempt has said yet which run it is of, or one has in another way (before the engine was upgraded: what
+    stands before the colon differs), one not above the fence is of a new run if that began after an attempt of a given
+    number raised the fence; else it is a late one, which the fence is for, or somebody has prepared its state.
     """
     if request.origin is None or request.origin == recorded.origin:
         return False
-    if recorded.origin is None:
-        late = request.attempt is not None and request.attempt <= newest
-        return late and request.started is not None and request.started > recorded.fenced_at
+    if recorded.origin is None or _kind(request.origin) != _kind(recorded.origin):
+        if request.started is None or request.attempt is None or request.attempt > newest:
+            return False
+        return 0 < recorded.fenced_at < request.started
     if request.started is not None and recorded.started is not None and request.started < recorded.started:
         raise StaleAttempt(f"{request.scope} is now that of a later run of that name; this attempt must stop")
     return True
+
+
+def _kind(origin: str) -> str:
+    return origin.partition(":")[0]
 
 
 def size_of(text: str | None) -> int:

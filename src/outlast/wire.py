@@ -90,7 +90,6 @@ _READS: Final = frozenset(
         requests.ListScopes,
         requests.Inspect,
         requests.Feed,
-        requests.Sweep,
         run_requests.GetRun,
         run_requests.ListRuns,
         run_requests.ListDags,

@@ -1,6 +1,8 @@
 """Tests beside a real Airflow of one version, installed as it was in its time.
 
     make test-airflow VERSION=3.2.2
+    make airflow-fast VERSION=2.11.2    # those marked `fast` alone, which `.ci/run` runs on 2.10.5, 2.11.2 and 3.3.2
+    make soak-airflow                   # every version, one after the other
     OUTLAST_TEST_AIRFLOW=3.3.2 python -m pytest tests/airflow -m airflow        # from a tree; needs uv
 
 A test file says which versions it is for, and is left out for others (not skipped):

@@ -6,7 +6,7 @@ import pytest
 
 from support.airflow_install import Installed, checked, only
 
-pytestmark = pytest.mark.airflow
+pytestmark = [pytest.mark.airflow, pytest.mark.fast]
 
 #: What an environment may get that has Airflow: the dependencies of outlast[airflow,postgres] where they are missing.
 ADDED = {"apsw", "msgspec", "click", "rich", "psycopg", "psycopg-binary"}

@@ -9,7 +9,7 @@ import pytest
 
 from support.airflow_home import Airflow
 
-pytestmark = pytest.mark.airflow(below="3.3")
+pytestmark = [pytest.mark.airflow(below="3.3"), pytest.mark.fast]
 
 ASKED = """
 import json, sys

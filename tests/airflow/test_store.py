@@ -19,6 +19,20 @@ from support.servers import ServerProcess
 
 pytestmark = pytest.mark.airflow(below="3.3")
 
+LISTENING = """
+import json, os, sys
+from airflow.listeners import hookimpl
+from airflow.plugins_manager import AirflowPlugin
+
+@hookimpl
+def on_task_instance_success(task_instance):
+    with open(os.environ["NOTES"], "a") as file:
+        file.write(json.dumps({"heard": task_instance.task_id}) + "\\n")
+
+class Heard(AirflowPlugin):
+    name = "heard"
+    listeners = [sys.modules[__name__]]
+"""
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
 
 
@@ -106,26 +120,36 @@ def test_a_path_that_means_another_file_in_each_folder_is_refused(
     assert [row["task"] for row in home.noted()] == ["plain"]
 
 
-def test_verbs_of_outlasts_own_and_what_is_refused(
+@pytest.mark.fast
+def test_verbs_of_airflows_and_of_outlasts_own_and_what_is_refused(
     airflow_home: Callable[..., Airflow],
 ) -> None:
     home = airflow_home(AIRFLOW__OUTLAST__URL="{home}/outlast.db")
     log = home.dags_test("verbs")
-    assert len(home.noted()) == 3, log[-5000:]
-    row, fenced, fallback = home.noted()
+    told = [row for row in home.noted() if row["task"] == "verb"]
+    assert len(told) == 4, log[-5000:]
+    row, written, read, fallback = told
     assert row["shown"] == [1, 2, True, ["a", "b", "n"], False, 3]
     assert row["refused"] == ["InvalidValue", "InvalidValue", "TypeError"]
     assert row["dir"] is True
-    assert "was superseded by attempt 2" in fenced["stale"]
+    assert (row["versions"], row["done"]) == ([2, 1], ["p", "q"])
+    assert all("was superseded by attempt 2" in refused["stale"] for refused in (written, read))
     assert fallback["fallback"] == [True, True]
+    plain = [row for row in home.noted() if row["task"] == "plain"]
+    assert [row["seen"] for row in plain] == [[1, None, "cleared", 2, None, "cleared"]] * 3, log[-5000:]
+    assert {row["never"] for row in plain} == {None}
 
 
-def test_a_sites_own_policy_answers_and_sees_the_store(airflow_home: Callable[..., Airflow]) -> None:
+def test_a_sites_own_policy_and_listener_are_called_and_see_the_store(airflow_home: Callable[..., Airflow]) -> None:
     home = airflow_home(AIRFLOW__OUTLAST__URL="{home}/outlast.db")
     (home.dags / "airflow_local_settings.py").write_text(
         "def get_airflow_context_vars(context):\n"
         "    return {'site': 'own', 'stored': str('task_state_store' in context)}\n"
     )
+    plugins = home.folder / "plugins"
+    plugins.mkdir()
+    (plugins / "heard.py").write_text(LISTENING)
     home.dags_test("counts")
-    [row] = [row for row in home.noted() if row["task"] == "count"]
+    assert {row["heard"] for row in home.noted() if "heard" in row} == {"count", "plain"}
+    [row] = [row for row in home.noted() if row.get("task") == "count"]
     assert (row["number"], row["site"], row["stored"]) == (1, "own", "True")

@@ -20,6 +20,7 @@ from outlast.run_requests import (
     TaskSpec,
 )
 from outlast.values import TaskScope
+from support.clock import Clock
 from support.runs import ANN, SUPERVISOR, Desk, state_of
 from support.verbs import Verbs
 
@@ -232,6 +233,15 @@ def test_a_shorter_list_has_fewer_instances_and_a_longer_one_finds_their_state(m
     assert mapped.at(2).get("page") == 3
     assert mapped.again("one", "two", "three").changed == ()
     assert mapped.at(2).get("page") == 3
+
+
+def test_what_an_item_has_stored_that_is_no_longer_there_is_no_earlier_runs(mapped: Mapped, clock: Clock) -> None:
+    mapped.expand("one", "two")
+    mapped.store.task("nightly/r1/copy", map_index=1, attempt=1).set("page", 3)
+    mapped.again("one")
+    clock.move(seconds=1)
+    other = mapped.store.task("nightly/r1/copy", map_index=1, attempt=1, origin=("run:1", clock.now))
+    assert other.get("page") == 3
 
 
 def test_from_something_to_nothing_and_back(mapped: Mapped) -> None:

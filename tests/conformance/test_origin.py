@@ -83,6 +83,25 @@ def test_a_first_attempt_that_began_before_is_late(store: Verbs, clock: Clock) -
     assert store.task(ADDRESS).get("job") == 7
 
 
+def test_an_origin_of_another_kind_is_no_new_run(store: Verbs, clock: Clock) -> None:
+    """Airflow was upgraded from 2 to 3 while the first try was deferred."""
+    began = clock.now
+    clock.move(seconds=1)
+    store.task(ADDRESS, attempt=1, origin=("run:1", began)).set("job", 7)
+    for started in (began, clock.now, None):
+        assert store.task(ADDRESS, attempt=1, origin=("ti:a", started)).get("job") == 7
+    clock.move(seconds=1)
+    assert store.task(ADDRESS, attempt=2, origin=("ti:b", clock.now)).get("job") == 7
+    clock.move(seconds=1)
+    assert store.task(ADDRESS, attempt=1, origin=("ti:c", clock.now)).items() == []
+
+
+def test_what_a_program_has_prepared_through_an_attempt_of_its_own_stays(store: Verbs, clock: Clock) -> None:
+    store.task(ADDRESS, attempt="new").set("job", 7)
+    clock.move(seconds=1)
+    assert store.task(ADDRESS, attempt=1, origin=("ti:a", clock.now)).get("job") == 7
+
+
 def test_an_attempt_above_the_fence_goes_on_with_what_is_there(store: Verbs, clock: Clock) -> None:
     store.task(ADDRESS).set("job", 7)  # a person has prepared it
     clock.move(seconds=1)

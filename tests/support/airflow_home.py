@@ -230,6 +230,8 @@ class Stack:
         return token
 
     def logs(self) -> str:
-        """Return the end of what each component said."""
+        """Return the end of what each component said, and which tasks the scheduler failed over old news of them."""
         files = sorted(self.airflow.folder.glob("*.log"))
-        return "\n".join(f"--- {file.name}\n{file.read_text(errors='replace')[-3000:]}" for file in files)
+        said = [f"--- {file.name}\n{file.read_text(errors='replace')[-3000:]}" for file in files]
+        mistaken = self.airflow.rows("select extra from log where event = 'state mismatch'")
+        return "\n".join([*said, *(f"--- state mismatch\n{extra}" for (extra,) in mistaken)])

@@ -16,6 +16,7 @@ from .people import PeopleSQL
 from .receipts import ReceiptsSQL, digest_of
 from .runs import RunsSQL
 from .sql import StateSQL
+from .sweep import SweepSQL
 from .tokens import TokensSQL
 from .watchers import WatchersSQL
 
@@ -47,6 +48,7 @@ WRITES: Final[dict[type, tuple[str, str]]] = {
     requests.Open: ("state", "open"),
     requests.Commit: ("commits", "commit"),
     requests.Once: ("once", "once"),
+    requests.Sweep: ("sweeping", "sweep"),
     requests.MergeAssets: ("merging", "merge"),
     requests.ForgetAsset: ("merging", "forget"),
     run_requests.StartRun: ("runs", "start"),
@@ -113,6 +115,7 @@ class Answers:
             "commits": self.commits,
             "lists": ListsSQL(self.state),
             "feed": self.state.feed,
+            "sweeping": SweepSQL(self.state),
             "merging": MergingSQL(self.state),
             "runs": runs,
             "attempts": AttemptsSQL(runs, events),

@@ -28,7 +28,7 @@ from psycopg import errors as sqlstates
 
 from ..config import Config, without_password
 from ..errors import BackendError, OutlastError
-from ..requests import Commit, Inspect, Inspected, Read, Sweep
+from ..requests import Commit, Inspect, Inspected, Read
 from ..tables import Tables
 from ..values import Clock
 from . import Backend, postgres_schema
@@ -37,7 +37,7 @@ from .dumping import PostgresTables
 from .execute import Overtaken
 from .idle import Idle, after_fork, before_fork
 from .postgres_session import CommitLost, Lost, Session
-from .sweep import SWEEP_EVERY, overdue, sweep
+from .sweep import SWEEP_EVERY, is_sweep, overdue
 
 __all__ = ["PostgresBackend"]
 
@@ -93,8 +93,6 @@ class PostgresBackend(Backend):
             return self._retrying(lambda: self._with(lambda session: _read(session, request, at_once)))
         if kind in WRITES:
             return self._write(request, lambda session: session.writing.answer)
-        if kind is Sweep:
-            return self._write(request, lambda session: lambda asked, now: sweep(session.writing.state, asked, now))
         if kind is Inspect:
             return self._retrying(lambda: self._with(lambda session: self._inspect(session, request)))
         raise TypeError(f"{kind.__name__} is not a request this backend answers")
@@ -124,7 +122,7 @@ class PostgresBackend(Backend):
     def _write(self, request: Any, answer: Callable[[Session], Callable[[Any, int], Any]]) -> Any:
         reply = self._retrying(lambda: self._written(request, answer))
         now = self.clock()
-        if now - self._swept_at > SWEEP_EVERY and not isinstance(request, Sweep):
+        if now - self._swept_at > SWEEP_EVERY and not is_sweep(request):
             self._swept_at = now
             self._sweep_overdue()
         return reply

@@ -58,7 +58,7 @@ class StateSQL(ScopesSQL):
             rules.check_fence(Fence(request.scope, attempt, scope.id), scope.id, scope.fence)
         if attempt > scope.fence:
             raised = "update scope set fence = ?, fenced_at = ?, changed_at = ? where id = ?"
-            self.execute(raised, (attempt, now, now, scope.id))
+            self.execute(raised, (attempt, 0 if request.attempt is None else now, now, scope.id))
         if request.origin is not None:
             noted = "update scope set origin = ?, started_at = ? where id = ? and origin is null"
             self.execute(noted, (request.origin, request.started, scope.id))
@@ -66,10 +66,14 @@ class StateSQL(ScopesSQL):
 
     def _is_left_over(self, request: Open, scope: ScopeRow) -> bool:
         """Say whether what is there is an earlier run's of that name; a run of outlast's own is never that."""
-        if scope.made:
+        if scope.made or self._is_of_own_run(request.scope):
             return False
         recorded = self.execute("select origin, started_at, fenced_at from scope where id = ?", (scope.id,))[0]
-        return rules.is_new_run(request, scope.fence, Origin(*recorded)) and not self.in_use(scope.id)
+        return rules.is_new_run(request, scope.fence, Origin(*recorded))
+
+    def _is_of_own_run(self, scope: TaskScope) -> bool:
+        """Say whether a run of outlast's own has that name; of an item it no longer has, the scope is still its."""
+        return bool(self.execute("select 1 from run where dag_id = ? and run_id = ?", (scope.dag_id, scope.run_id)))
 
     def fenced(self, fence: Fence) -> ScopeRow:
         """Return the scope of an attempt, locked; StaleAttempt unless it is the newest of it."""

@@ -22,7 +22,7 @@ import apsw
 
 from ..config import Config
 from ..errors import BackendError, OutlastError
-from ..requests import Commit, Inspect, Inspected, Sweep
+from ..requests import Commit, Inspect, Inspected
 from ..tables import Tables
 from ..values import Clock
 from . import Backend, guard, path_of, sqlite_file
@@ -30,7 +30,7 @@ from .answers import READS, WRITES
 from .dumping import SQLiteTables
 from .locks import FileLock
 from .sqlite_session import Session, in_transaction
-from .sweep import SWEEP_EVERY, overdue, sweep
+from .sweep import SWEEP_EVERY, is_sweep, overdue
 from .turns import Turns
 
 __all__ = ["SQLiteBackend"]
@@ -79,8 +79,6 @@ class SQLiteBackend(Turns, Backend):
                 return reading(self._read, request)
             if kind in WRITES:
                 return self._exclusively(self._write, request)
-            if kind is Sweep:
-                return self._exclusively(self._sweep, request)
             if kind is Inspect:
                 return reading(self._inspect, request)
         except (apsw.Error, OSError) as error:
@@ -93,7 +91,7 @@ class SQLiteBackend(Turns, Backend):
     def _write(self, session: Session, request: Any) -> Any:
         reply = in_transaction(session, "begin immediate", session.answer, request, self.clock)
         now = self.clock()
-        if now - self._swept_at > SWEEP_EVERY:
+        if now - self._swept_at > SWEEP_EVERY and not is_sweep(request):
             try:
                 self._sweep_overdue(session, now)
             except (apsw.Error, OutlastError) as error:  # the commit has succeeded, whatever this did
@@ -105,10 +103,7 @@ class SQLiteBackend(Turns, Backend):
         self._swept_at = now
         request = overdue(session.state, self.config.state_store.batch_size, now)
         if request is not None:
-            self._sweep(session, request)
-
-    def _sweep(self, session: Session, request: Sweep) -> Any:
-        return in_transaction(session, "begin immediate", partial(sweep, session.state), request, self.clock)
+            in_transaction(session, "begin immediate", session.answer, request, self.clock)
 
     def _inspect(self, session: Session, request: Inspect) -> Inspected:
         return sqlite_file.inspect(session.connection, self.path, request.deep, self.clock())

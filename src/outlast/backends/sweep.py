@@ -6,13 +6,15 @@ need no index over all entries; a visit recomputes it.
 
 from __future__ import annotations
 
-from ..requests import FoundRow, Sweep, Swept
+from typing import Any
+
+from ..requests import FoundRow, Once, Sweep, Swept
 from .receipts import KEPT, ReceiptsSQL
 from .rows import FOUND_COLUMNS, read_found
 from .scopes import SCOPE_GRACE
 from .sql import StateSQL
 
-__all__ = ["SWEEP_EVERY", "oldest_due", "overdue", "sweep"]
+__all__ = ["SWEEP_EVERY", "SweepSQL", "is_sweep", "oldest_due", "overdue"]
 
 #: A library writer sweeps one batch when something has been due for this long, in microseconds …
 SWEEP_AFTER = 3600 * 1_000_000
@@ -38,8 +40,23 @@ def overdue(sql: StateSQL, limit: int, now: int) -> Sweep | None:
     return None if due is None or due > now - SWEEP_AFTER else Sweep(limit, SWEEP_AFTER)
 
 
-def sweep(sql: StateSQL, request: Sweep, now: int) -> Swept:
-    """Free at most one batch, oldest first; `more` says that another batch would find something."""
+def is_sweep(request: Any) -> bool:
+    """Say whether a request asks to sweep, so that whoever carries it out need not do so besides."""
+    return type(request.request if type(request) is Once else request) is Sweep
+
+
+class SweepSQL:
+    """Answers requests to sweep, inside a transaction the caller holds."""
+
+    def __init__(self, state: StateSQL) -> None:
+        self._state = state
+
+    def sweep(self, request: Sweep, now: int) -> Swept:
+        """Free at most one batch, oldest first; `more` says that another batch would find something."""
+        return _sweep(self._state, request, now)
+
+
+def _sweep(sql: StateSQL, request: Sweep, now: int) -> Swept:
     cutoff = now - request.older_than
     if request.dry_run:
         return _would_sweep(sql, request, cutoff)

@@ -14,7 +14,7 @@ import msgspec
 
 from .. import codec, wire
 from ..errors import InvalidValue, ValueTooLarge
-from ..requests import Check, CheckPrefix, Commit, Increment, Put, PutDefault, Remove, RemoveAll
+from ..requests import Check, CheckPrefix, Commit, Increment, Put, PutDefault, Remove, RemoveAll, Sweep
 from ..values import (
     MAX_DIGITS,
     AssetScope,
@@ -53,7 +53,7 @@ def checked(request: Any) -> Any:
     """
     if type(request) is Commit:
         _check_commit(request)
-    elif type(request) in wire.WRITES:
+    elif type(request) in wire.WRITES and type(request) is not Sweep:
         _check_fields(request)
     else:
         _check_asked(request)

@@ -6,11 +6,13 @@ import time
 from datetime import datetime, timedelta
 
 try:
-    from airflow.sdk import dag, get_current_context, task
+    from airflow.sdk import Asset, dag, get_current_context, task
 except ImportError:
+    from airflow.datasets import Dataset as Asset
     from airflow.decorators import dag, task
     from airflow.operators.python import get_current_context
 
+ORDERS = Asset("test://orders/table")
 ONCE = {"schedule": None, "start_date": datetime(2024, 1, 1), "catchup": False}
 
 
@@ -100,23 +102,57 @@ def verbs():
                 store.set("x", value, **options)
             except (TypeError, ValueError) as error:
                 refused.append(type(error).__name__)
-        note(ti, shown=shown, refused=refused, dir="increment" in dir(store))
+        store.update("n", lambda n: n + 1)
+        versions = [version.value for version in store.history("n")]
+        done = list(store.checkpoint(["p", "q"]))
+        note(ti, shown=shown, refused=refused, dir="increment" in dir(store), versions=versions, done=done)
 
         import outlast
 
         with outlast.connect(os.environ["AIRFLOW__OUTLAST__URL"]) as other:
             other.task(store.scope, attempt=ti.try_number + 1).set("a", "newer")
-        try:
-            store.set("a", "older")
-        except outlast.StaleAttempt as error:
-            note(ti, stale=str(error))
+        for stale in (lambda: store.set("a", "older"), lambda: store.get("a")):
+            try:
+                stale()
+            except outlast.StaleAttempt as error:
+                note(ti, stale=str(error))
 
         from outlast.integrations.airflow import task_state_store as found
 
         bare = {key: value for key, value in get_current_context().items() if key != "task_state_store"}
         note(ti, fallback=[found() == store, found(bare) == store])
 
+    @task(outlets=[ORDERS])
+    def plain(task_state_store=None, asset_state_store=None, ti=None):
+        import asyncio
+
+        try:
+            from airflow.sdk import NEVER_EXPIRE
+        except ImportError:
+            from outlast import NEVER_EXPIRE
+
+        async def awaited(store):
+            await store.aset("b", 2)
+            got = await store.aget("b")
+            await store.adelete("b")
+            await store.aset("c", 3)
+            gone = await store.aget("b")
+            await store.aclear()
+            return [got, gone, await store.aget("c", default="cleared")]
+
+        task_state_store.set("kept", 1, retention=NEVER_EXPIRE)
+        never = task_state_store.entry("kept").expires_at
+        for store in (task_state_store, asset_state_store, asset_state_store[ORDERS]):
+            store.set("a", 1)
+            seen = [store.get("a")]
+            store.delete("a")
+            seen.append(store.get("a"))
+            store.set("a", 2)
+            store.clear()
+            note(ti, seen=[*seen, store.get("a", default="cleared"), *asyncio.run(awaited(store))], never=never)
+
     verb()
+    plain()
 
 
 try:

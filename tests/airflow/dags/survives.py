@@ -99,6 +99,19 @@ def survives():
         survive(context["task_state_store"], context["ti"])
 
     @task(**RETRIED)
+    def everything(**context):
+        survive(context["task_state_store"], context["ti"])
+
+    @task(on_failure_callback=called_back)
+    def failing(task_state_store=None):
+        task_state_store.set("job", "lost")
+        raise RuntimeError("the only try is lost")
+
+    @task(trigger_rule="all_done")
+    def afterwards(ti=None):
+        note(ti, reached=True)
+
+    @task(**RETRIED)
     def mapped(x, task_state_store, ti=None):
         survive(task_state_store, ti)
 
@@ -152,6 +165,8 @@ def survives():
     keyword()
     without_default()
     current()
+    everything()
+    failing() >> afterwards()
     mapped.expand(x=[1, 2, 3])
     one_asset()
     two_assets()

@@ -18,7 +18,7 @@ class Identity(NamedTuple):
 
     `origin` tells runs of one name apart: the row of the run on 2.x, on every try; on 3.x, where a worker does not
     know it, the task instance's id, which is another one at each try, so at the first try only. `started` is when
-    that began, in microseconds.
+    the run began, in microseconds: a task instance begins anew when it goes on after a deferral.
     """
 
     dag_id: str
@@ -45,13 +45,13 @@ def identity_of(context: Any) -> Identity:
 
 def _origin(context: Any, ti: Any, attempt: int) -> tuple[str | None, int | None]:
     run = context.get("dag_run")
-    row = getattr(run, "id", None)
+    row, started = getattr(run, "id", None), _micros(getattr(run, "start_date", None))
     if isinstance(row, int):
-        return f"run:{row}", _micros(getattr(run, "start_date", None))
+        return f"run:{row}", started
     own = getattr(ti, "id", None)
     if own is None or attempt > 1:
         return None, None
-    return f"ti:{own}", _micros(getattr(ti, "start_date", None))
+    return f"ti:{own}", started
 
 
 def _micros(when: Any) -> int | None:
