@@ -33,7 +33,8 @@ class Checkpoint(Generic[T]):
     """Iterate with `for`, or with `async for` over an iterable of either kind.
 
     By position the mark is `{"done": 41, "digest": "…"}` under `key`; a list whose item at that place is
-    another one raises Conflict. With `id` (a function of the item) the ids done are kept in batches under
+    another one raises Conflict. A person who writes `{"done": 30}` has it go on after that item, whatever the
+    items before it are. With `id` (a function of the item) the ids done are kept in batches under
     `key/0`, `key/1`, …, so order does not matter. `every` records only each n-th item: a kill then repeats
     up to n items, and so does leaving an `async for`. `progress` names a key kept at
     `{"done", "total", "rate", "from"}` (`from`: how many were done when this attempt began), None for no such
@@ -130,26 +131,33 @@ class _Positions:
     """Marks by position: how many items are done, and a digest of all of them in their order."""
 
     def __init__(self, key: str) -> None:
-        self.key, self.count, self.digest = key, 0, ""
+        self.key, self.count = key, 0
+        self.digest: str | None = None  # None: the items before are not compared
         self.place, self.so_far = 0, ""
 
     def load(self, state: TaskState) -> Plan[None]:
         stored = yield from state._get(self.key)
         self.place, self.so_far = 0, ""
-        if stored is not None:
-            try:
-                self.count, self.digest = int(stored["done"]), str(stored["digest"])
-            except (TypeError, KeyError, ValueError):
+        match stored:
+            case None:
+                pass
+            case {"done": int(count), "digest": str(digest), **more} if not more and not isinstance(count, bool):
+                self.count, self.digest = count, digest
+            case {"done": int(count), **more} if not (more or isinstance(count, bool) or count < 0):  # by hand
+                self.count, self.digest = count, None
+            case _:
                 raise InvalidValue(
-                    f"{self.key!r} holds {stored!r}, which is not a checkpoint's mark; choose another key"
-                ) from None
+                    f"{self.key!r} holds {stored!r}, which is not a checkpoint's mark; choose another key, or set it "
+                    'to {"done": N} to go on after the first N items'
+                )
 
     def is_done(self, item: Any) -> bool:
         self.place, self.so_far = self.place + 1, _digest(self.so_far, item)
-        if self.place == self.count and self.so_far != self.digest:
+        if self.place == self.count and self.digest is not None and self.so_far != self.digest:
             raise Conflict(
-                f"the first {self.count} items are not those that were done last time: the list has changed; "
-                f"delete {self.key!r} to begin again, or give checkpoint an id= so that order does not matter"
+                f"the first {self.count} items are not those that were done last time: the list has changed, or "
+                f'{self.key!r} was edited; delete it to begin again, set it to {{"done": {self.count}}} to go on after '
+                "that item all the same, or give checkpoint an id= so that order does not matter"
             )
         return self.place <= self.count
 

@@ -93,6 +93,24 @@ def test_a_changed_list_is_refused(state: Verbs) -> None:
     assert done(state, [*"abcxyz"]) == ["x", "y", "z"]
 
 
+@pytest.mark.parametrize("place", [0, 1, 2, 5])
+def test_a_person_says_after_which_item_to_go_on(state: Verbs, place: int) -> None:
+    """Without a digest the items before are not compared; the next record has that of the items as they are."""
+    assert done(state, stop=3) == ["a", "b", "c"]
+    state.set("last_done", {"done": place})
+    assert done(state, list("vwxyz")) == list("vwxyz")[place:]
+    if place < 5:
+        with pytest.raises(Conflict, match=r"was edited.*set it to \{\"done\": 5\}"):
+            done(state, list("abcde"))
+
+
+@pytest.mark.parametrize("mark", [{"done": 1, "total": 9}, {"done": -1}, {"done": True}, {"done": "1"}, {"digest": ""}])
+def test_what_is_no_mark_is_refused(state: Verbs, mark: Any) -> None:
+    state.set("last_done", mark)
+    with pytest.raises(InvalidValue, match=r'set it to \{"done": N\}'):
+        done(state)
+
+
 def test_a_list_may_grow(state: Verbs) -> None:
     assert done(state, "ab") == ["a", "b"]
     assert done(state, "abcd") == ["c", "d"]

@@ -240,7 +240,7 @@ def test_what_an_item_has_stored_that_is_no_longer_there_is_no_earlier_runs(mapp
     mapped.store.task("nightly/r1/copy", map_index=1, attempt=1).set("page", 3)
     mapped.again("one")
     clock.move(seconds=1)
-    other = mapped.store.task("nightly/r1/copy", map_index=1, attempt=1, origin=("run:1", clock.now))
+    other = mapped.store.task("nightly/r1/copy", map_index=1, attempt=2, origin=("run:1", clock.now))
     assert other.get("page") == 3
 
 

@@ -29,13 +29,13 @@ class Try(msgspec.Struct, frozen=True):
 
 
 class ReusedNames(RuleBasedStateMachine):
-    """What is stored is `run` of the newest run at that time, so that it can be told whose it was."""
+    """What is stored is the number of the run it belongs to."""
 
     @initialize(version=st.sampled_from([2, 3]))
     def begin(self, version: int) -> None:
         self.clock, self.version = Clock(), version
         self.store: Store = connect("sqlite:///:memory:", clock=self.clock)
-        self.run, self.number, self.started, self.instances = 0, 0, 0, 0
+        self.run, self.number, self.started, self.newest = 0, 0, 0, 0
         self.tries: list[Try] = []
         self.expected: dict[str, int] = {}
         self.create()
@@ -43,7 +43,6 @@ class ReusedNames(RuleBasedStateMachine):
     def create(self) -> None:
         self.clock.advance(1)
         self.run, self.number, self.started = self.run + 1, 0, self.clock()
-        self.instances += 1
         self.clock.advance(1)
 
     # --- what the engine does ------------------------------------------------------------------------------
@@ -54,7 +53,7 @@ class ReusedNames(RuleBasedStateMachine):
 
     @rule()
     def next_try(self) -> None:
-        self.number, self.instances = self.number + 1, self.instances + 1
+        self.number += 1
         self.clock.advance(1)
         self.tries.append(Try(self.run, self.number, self.told()))
 
@@ -67,7 +66,10 @@ class ReusedNames(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: self.version == 2)
     def upgrade(self) -> None:
+        """A try that waited meanwhile goes on."""
         self.version = 3
+        if self.number:
+            self.go_on_after_a_deferral()
 
     def told(self) -> tuple[str, int] | None:
         if self.version == 2:
@@ -88,13 +90,14 @@ class ReusedNames(RuleBasedStateMachine):
         lost = {name: run for name, run in self.expected.items() if name not in held}
         assert all(run < one.run for run in lost.values()), f"{one} has removed {lost}"
         assert held == {} or not lost  # all of it goes, or nothing
-        state.set(key, self.run)
-        self.expected = {**held, key: self.run}
+        state.set(key, one.run)
+        self.expected, self.newest = {**held, key: one.run}, max(self.newest, one.run)
 
     @rule(key=st.sampled_from("abc"), attempt=st.sampled_from([None, "new"]))
     def a_program_uses_it(self, key: str, attempt: Any) -> None:
-        self.store.task(ADDRESS, attempt=attempt).set(key, self.run)
-        self.expected[key] = self.run
+        """It adds to what the newest run has that ever used it; if there is none, it prepares it for the next one."""
+        self.expected[key] = self.newest or self.run
+        self.store.task(ADDRESS, attempt=attempt).set(key, self.expected[key])
 
     @invariant()
     def nothing_is_lost(self) -> None:
