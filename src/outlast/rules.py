@@ -88,19 +88,19 @@ def check_fence(fence: Fence, scope_id: int | None, newest: int) -> None:
 def is_new_run(request: Open, newest: int, recorded: Origin) -> bool:
     """Say whether an attempt is of a new run that has an old one's name; StaleAttempt where it is of the older of two.
 
-    Where no attempt has said yet which run it is of, or one has in another way (before the engine was upgraded: what
-    stands before the colon differs), one not above the fence is of a new run if that began after an attempt of a given
-    number raised the fence; else it is a late one, which the fence is for, or somebody has prepared its state.
+    A fence that an attempt without an origin has raised is a later try's of the same run, unless this one's run began
+    after that. Where none has said which run it is of, or one has in another way (before the engine was upgraded: what
+    stands before the colon differs), nothing else tells, and what somebody has prepared stays.
     """
     if request.origin is None or request.origin == recorded.origin:
         return False
+    is_late = request.attempt is not None and request.attempt <= newest
+    after = max(recorded.fenced_at, recorded.started or 0)
     if recorded.origin is None or _kind(request.origin) != _kind(recorded.origin):
-        if request.started is None or request.attempt is None or request.attempt > newest:
-            return False
-        return 0 < recorded.fenced_at < request.started
+        return is_late and request.started is not None and 0 < after < request.started
     if request.started is not None and recorded.started is not None and request.started < recorded.started:
         raise StaleAttempt(f"{request.scope} is now that of a later run of that name; this attempt must stop")
-    return True
+    return not (is_late and recorded.fenced_at and (request.started or 0) <= recorded.fenced_at)
 
 
 def _kind(origin: str) -> str:

@@ -24,8 +24,9 @@ Fixtures:
   LocalExecutor). `stack.trigger("dag", "run1")` waits for the end and returns the run's state;
   `stack.restart("api-server")` is a SIGKILL and a new start; `stack.api("GET", "/api/v2/…")` is REST as an admin.
 
-Airflow is heavy: one run at a time (no -n). A trigger of a test must not fire within the first four seconds: on 3.x the
-scheduler may otherwise fail a task that is already running on.
+Airflow is heavy: one run at a time (no -n). In a DAG for `running()` a trigger fires, and a sensor looks again, only
+when the scheduler has surely heard that the process before has ended (`dags/later.py`): on 3.x it otherwise fails the
+task that goes on, "finished with state success, but … running". `Stack.logs()` names such tasks.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ def run(home: Airflow) -> None:
         state = stack.trigger("dies", timeout=400)
         if home.installed.since[:2] == (3, 0):
             assert state == "failed", stack.logs()
-            home.command("tasks", "clear", "--yes", "--task-regex", "^killed$", "dies")
+            cleared = {"dag_run_id": "run1", "task_ids": ["killed"], "dry_run": False}
+            assert stack.api("POST", "/api/v2/dags/dies/clearTaskInstances", cleared)[0] == 200
             state = stack.ended("dies", timeout=400)
         assert state == "success", stack.logs()
 

@@ -45,6 +45,13 @@ def test_a_job_is_found_again(tmp_path: Path) -> None:
     assert calls("refused") == [(1, "submit"), (2, "status", "job-1")]
 
 
+def test_a_store_that_can_be_done_without_has_no_second_job_submitted(tmp_path: Path) -> None:
+    nowhere = {"AIRFLOW__OUTLAST__URL": "postgresql://127.0.0.1:1/state", "OUTLAST__CLIENT__RETRY_FOR": "0"}
+    calls = ran(tmp_path, AIRFLOW__OUTLAST__ON_ERROR="disable", **nowhere)
+    assert calls("active") == [(1, "submit")]
+    assert [call[:2] for call in calls("not_durable")] == [(1, "submit"), (2, "submit"), (2, "poll"), (2, "result")]
+
+
 def test_without_outlast_every_try_submits(tmp_path: Path) -> None:
     assert [call[:2] for call in ran(tmp_path)("active")] == [(1, "submit"), (2, "submit"), (2, "poll"), (2, "result")]
 

@@ -98,7 +98,7 @@ def test_a_store_out_of_reach_fails_the_task_that_wants_it_and_no_other(airflow_
     log = home.dags_test("counts")
     assert [row["task"] for row in home.noted()] == ["plain"]
     assert "cannot reach postgresql://" in log
-    assert "[outlast] on_error = disable runs tasks without it instead" in log
+    assert "[outlast] on_error = disable runs tasks without it" in log
     assert state(home) == "failed"
 
 

@@ -88,10 +88,23 @@ def test_an_origin_of_another_kind_is_no_new_run(store: Verbs, clock: Clock) -> 
     began = clock.now
     clock.move(seconds=1)
     store.task(ADDRESS, attempt=1, origin=("run:1", began)).set("job", 7)
-    for started in (began, clock.now, None):
+    for started in (began, None):
         assert store.task(ADDRESS, attempt=1, origin=("ti:a", started)).get("job") == 7
+    assert store.task(ADDRESS, attempt=1, origin=("ti:b", clock.now)).items() == []
+
+
+def test_a_late_first_try_does_not_remove_what_a_later_one_has_that_could_not_say_its_run(
+    store: Verbs, clock: Clock
+) -> None:
+    store.task(ADDRESS, attempt=1, origin=("ti:a", clock.now))
     clock.move(seconds=1)
-    assert store.task(ADDRESS, attempt=2, origin=("ti:b", clock.now)).get("job") == 7
+    began = clock.now
+    clock.move(seconds=1)
+    store.task(ADDRESS, attempt=2).set("job", 7)
+    for started in (began, None):
+        with pytest.raises(StaleAttempt, match="superseded by attempt 2"):
+            store.task(ADDRESS, attempt=1, origin=("ti:b", started))
+    assert store.task(ADDRESS).get("job") == 7
     clock.move(seconds=1)
     assert store.task(ADDRESS, attempt=1, origin=("ti:c", clock.now)).items() == []
 

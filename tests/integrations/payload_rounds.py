@@ -34,10 +34,23 @@ class Task(msgspec.Struct, frozen=True):
 
 def main(folder: str, database: str, wanted: int, seed: int) -> None:
     chance, done, kills, lost = random.Random(seed), 0, 0, 0
-    while done < wanted:
+    while done < wanted or kills <= wanted // 100:  # on a busy machine a process gets far before it is killed
         done, kills = done + one_life(folder, database, chance), kills + 1
         lost += len(without_payload(folder, database))
+    be_killed_between(folder, database)
     print(json.dumps({"operations": done, "kills": kills, "lost": lost}))
+
+
+def be_killed_between(folder: str, database: str) -> None:
+    """End as chance does not always: with a payload that is referred to, and one whose writer died before its row."""
+    if os.fork() == 0:
+        references, rows = References(Packer(), Folder(folder), offload_above=200), opened(database)
+        for key in ("key/0", "key/1"):
+            reference = references.refer(os.urandom(400).hex(), Task("task0"), key, lambda: None)
+            if key == "key/0":
+                rows.execute("insert or replace into state values (?, ?, ?)", ("task0", key, reference))
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.wait()
 
 
 def one_life(folder: str, database: str, chance: random.Random) -> int:
@@ -65,7 +78,7 @@ def work(folder: str, database: str, chance: random.Random, told: int) -> None:
     """Do one thing after the other, for ever, each in the order in which Airflow 3.3 does it."""
     try:
         references = References(Packer(), Folder(folder), offload_above=200)
-        rows = sqlite3.connect(database, isolation_level=None)
+        rows = opened(database)
         while True:
             step(references, rows, chance)
             os.write(told, b".")
@@ -95,7 +108,11 @@ def step(references: References, rows: sqlite3.Connection, chance: random.Random
         case "succeed":  # clear_on_success: the backend is told before the rows go
             references.forget_all(task, later=True)
             rows.execute("delete from state where task = ?", (task.task_id,))
-            references.after_success()
+            references.after_success(lambda: True)
+
+
+def opened(database: str) -> sqlite3.Connection:
+    return sqlite3.connect(database, isolation_level=None)
 
 
 def reference_of(rows: sqlite3.Connection, task: Task, key: str) -> str | None:

@@ -37,7 +37,7 @@ def test_no_reference_is_ever_without_payload_and_one_sweep_leaves_no_payload_wi
 
     now = 2**61
     findings = examine(folder, rows, Packer(), grace=0, now=now)
-    assert findings.orphans  # else nothing was killed at a moment that matters
+    assert findings.orphans
     assert findings.lost == []
     assert clean(findings, folder, rows) == []
 

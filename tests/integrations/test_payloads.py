@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -136,7 +138,7 @@ def test_a_folder_has_no_empty_folders_and_no_halves(tmp_path: Path) -> None:
     folder.write(name, b"data")
     folder.remove(name)
     assert os.listdir(folder.path) == [MARKER]
-    half = tmp_path / "payloads" / f"{new_name(PLACE, b'data')}.abcd.part"
+    half = tmp_path / "payloads" / f"{new_name(PLACE, b'data')}.0123abcd.part"
     half.parent.mkdir(parents=True)
     half.write_bytes(b"da")  # a writer was killed
     found = examine(folder, SqliteRows(tmp_path / "rows.db"), Packer(), grace=0, now=2**61)
@@ -166,6 +168,34 @@ def test_a_relative_path_and_an_unknown_scheme_are_refused() -> None:
         open_payloads("nosuchscheme://bucket/dir")
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("raising://user:s3cr@t@bucket/state", "raising://***@bucket/state"),
+        ("raising://bucket/a@b", "raising://bucket/a@b"),
+    ],
+)
+def test_credentials_in_a_url_are_not_shown(objects: ObjectStore, url: str, shown: str) -> None:
+    place = open_payloads(url)
+    assert place.url == shown
+    Raising.failing |= {"pipe_file", "cat_file"}
+    for call in (lambda: place.write("name", b"data"), lambda: place.read("name")):
+        with pytest.raises(BackendError) as error:
+            call()
+        assert "s3cr" not in str(error.value)
+
+
+def test_nor_in_the_url_of_a_driver_that_is_missing() -> None:
+    with pytest.raises(ConfigError, match=re.escape("nosuchscheme://***@bucket")) as error:
+        open_payloads("nosuchscheme://user:secret@bucket")
+    assert "secret" not in str(error.value)
+
+
+def test_a_driver_that_connects_at_once_is_out_of_reach() -> None:
+    with pytest.raises(BackendError, match=re.escape("cannot reach ftp://***@127.0.0.1:1/state")):
+        open_payloads("ftp://user:secret@127.0.0.1:1/state")
+
+
 # --- Values ----------------------------------------------------------------------------------------------
 
 
@@ -192,7 +222,7 @@ def test_the_last_payload_goes_when_the_database_holds_the_next(payloads: Payloa
         put(references, rows, large(letter))
         assert references.resolve(rows.reference("key")) == large(letter)
         assert len(list(payloads.names())) <= 2
-    references.after_success()
+    references.after_success(lambda: True)
     assert list(payloads.names()) == [payload_of(rows.reference("key"))]
 
 
@@ -200,7 +230,7 @@ def test_a_large_value_that_became_small_leaves_nothing(payloads: Payloads, rows
     references = keeper(payloads)
     put(references, rows, large("a"))
     put(references, rows, "small")
-    references.after_success()
+    references.after_success(lambda: True)
     assert list(payloads.names()) == []
 
 
@@ -212,7 +242,7 @@ def test_success_also_removes_what_a_killed_try_has_left(payloads: Payloads, row
     second = keeper(payloads)
     assert second.resolve(rows.reference("key")) == large("b")
     put(second, rows, large("d"))
-    second.after_success()
+    second.after_success(lambda: True)
     assert list(payloads.names()) == [payload_of(rows.reference("key"))]
 
 
@@ -276,7 +306,61 @@ def test_clearing_before_success_is_recorded_waits_for_it(payloads: Payloads, ro
     put(references, rows, large("a"))
     references.forget_all(Task(), later=True)
     assert references.resolve(rows.reference("key")) == large("a")  # the worker may die here, and the task run again
-    references.after_success()
+    references.after_success(lambda: True)
+    assert list(payloads.names()) == []
+
+
+def test_a_success_that_is_not_recorded_removes_nothing(
+    payloads: Payloads, rows: SqliteRows, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A try that Airflow has given up goes on to its end, and its listeners are called; a later one has the payload."""
+
+    def unknown() -> bool:
+        raise LookupError("the supervisor did not answer")
+
+    for is_recorded in (lambda: False, unknown):
+        references = keeper(payloads)
+        put(references, rows, large("a"))
+        references.forget_all(Task(), later=True)
+        references.after_success(is_recorded)
+        references.after_success(lambda: True)  # what was left is the sweep's
+        assert references.resolve(rows.reference("key")) == large("a")
+    assert "is not what Airflow has recorded" in caplog.text
+    assert "left to `outlast airflow sweep`: the supervisor did not answer" in caplog.text
+
+
+def test_a_try_that_airflow_has_given_up_removes_nothing(payloads: Payloads, rows: SqliteRows) -> None:
+    """To it Airflow says of every key that there is none."""
+    zombie, later = keeper(payloads), keeper(payloads)
+    put(zombie, rows, large("a"))
+    assert later.resolve(rows.reference("key")) == large("a")
+    for letter in "bc":  # its PUT is refused
+        zombie.refer(large(letter), Task(), "key", lambda: None)
+    zombie.after_success(lambda: False)
+    assert later.resolve(rows.reference("key")) == large("a")
+
+
+def test_clearing_leaves_what_another_thread_is_about_to_set(payloads: Payloads, rows: SqliteRows) -> None:
+    references, clock = keeper(payloads), Clock()
+    references.clock = clock
+    made: list[str] = []
+    setting = threading.Thread(target=lambda: made.append(references.refer(large("a"), Task(), "key", lambda: None)))
+    setting.start()
+    setting.join()
+    references.forget_all(Task())
+    rows.put("key", made[0])
+    assert references.resolve(rows.reference("key")) == large("a")
+    clock.advance(READ_MARGIN / 1_000_000)
+    references.forget_all(Task())
+    assert list(payloads.names()) == []
+
+
+def test_a_thread_can_clear_for_the_one_that_has_set(payloads: Payloads, rows: SqliteRows) -> None:
+    references, me = keeper(payloads), threading.get_ident()
+    put(references, rows, large("a"))
+    clearing = threading.Thread(target=references.forget_all, args=(Task(), me))
+    clearing.start()
+    clearing.join()
     assert list(payloads.names()) == []
 
 
@@ -317,7 +401,7 @@ def test_clear_delete_and_what_comes_after_success_never_raise(
         references.forget(Task(), "key")
         references.forget_all(Task())
         references.forget_all(Task(), later=True)
-        references.after_success()
+        references.after_success(lambda: True)
         put(references, rows, "small")
         Raising.failing.clear()
     assert "is left to `outlast airflow sweep`" in caplog.text
@@ -394,6 +478,17 @@ def test_a_row_that_was_written_anew_meanwhile_keeps_its_payload(payloads: Paylo
     put(references, rows, large("b"))
     assert clean(found, payloads, rows) == []
     assert references.resolve(rows.reference("key")) == large("b")
+
+
+def test_what_is_no_payload_is_somebody_elses(tmp_path: Path, objects: ObjectStore, rows: SqliteRows) -> None:
+    (tmp_path / "payloads").mkdir()
+    for place in (Folder(str(tmp_path / "payloads")), objects):
+        for name in ("report.csv", f"{PLACE}/notes", "t/old/2020"):
+            place.write(name, b"not ours")
+        found = examine(place, rows, Packer(), grace=0, now=2**61)
+        assert (found.orphans, found.young) == ([], 0)
+        assert past_bound(place, days=1, now=2**61) == []
+        assert len(list(place.names())) == 3
 
 
 def test_a_lost_row_stays_until_it_is_to_be_dropped(payloads: Payloads, rows: SqliteRows) -> None:

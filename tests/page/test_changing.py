@@ -137,6 +137,7 @@ def test_a_masked_value_stays_masked_in_the_editor(door: Door, visit: Any) -> No
     door.task().set("db_password", "hunter2")
     page = visit(TASK)
     assert edit(page, "db_password").input_value() == ""
+    assert "The value there is secret" in page.locator("#edit-check").inner_text()
     assert "hunter2" not in page.content()
 
 

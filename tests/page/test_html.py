@@ -193,8 +193,8 @@ def test_the_ribbon_has_a_bar_an_attempt_and_a_tick_a_write(door: Door) -> None:
 
 def test_a_keys_history_has_differences(door: Door) -> None:
     state = door.task()
-    state.set("doc", {"a": 1, "b": 2})
-    state.set("doc", {"a": 1, "b": 3})
+    for number in (2, 3):
+        state.set("doc", {"a": "a" * 100, "b": number})
     state.delete("doc")
     text = unescape(html(door, TASK + "?key=doc"))
     assert '<span class="plus">+   "b": 3' in text
@@ -228,7 +228,7 @@ def test_a_viewer_has_nothing_to_change_with(door: Door) -> None:
     changing = re.compile(r'data-do="|<dialog id="(edit|sure)"|id="retry"')
     for path in (TASK, TASK + "?key=page", asset, "/find?go=1"):
         assert changing.search(html(door.as_role("viewer"), path)) is None
-        assert changing.search(html(door.as_role("editor"), path)) is not None or path.endswith("?key=page")
+        assert changing.search(html(door.as_role("editor"), path)) is not None
     assert changing.search(html(door.as_role("editor", "etl"), asset)) is None  # an asset is everybody's
 
 

@@ -15,7 +15,7 @@ import outlast
 from outlast import OutlastError, Store
 from outlast.config import ServerSettings
 from outlast.server.browser import BrowserRules, hosts_of, login_path, router
-from outlast.server.identity import COOKIE, Who, identify
+from outlast.server.identity import Who, identify
 from outlast.server.tokens import Tokens
 from outlast.token_requests import CreateToken, RevokeToken, TokenRole, digest_of, token_text
 from support.browsing import Browser
@@ -171,7 +171,7 @@ def test_the_cookie_is_kept_from_scripts_and_other_sites(
 ) -> None:
     settings = ServerSettings(root_path=root)
     answer = browser(url, settings).get("/login?once=" + app.state.tokens.link("ann"))
-    cookie = SimpleCookie(answer.headers["set-cookie"])[COOKIE]
+    cookie = SimpleCookie(answer.headers["set-cookie"])["outlast_session_8765" if url == HERE else "outlast_session"]
     assert (cookie["httponly"], cookie["samesite"], cookie["max-age"]) == (True, "strict", "43200")
     assert bool(cookie["secure"]) is secure
     assert cookie["path"] == (root or "/")
@@ -215,6 +215,21 @@ def test_logging_out(app: FastAPI, browser: Opening) -> None:
     client = logged_in(app, browser)
     assert client.post("/logout", headers={"Origin": HERE}).status == 200
     assert client.get("/api/who").status == 401
+
+
+def test_who_logs_out_after_the_session_has_ended_is_told_so(browser: Opening) -> None:
+    answer = browser().post("/logout", headers={"Origin": HERE, "Cookie": "outlast_session_8765=old"})
+    assert (answer.status, "Logged out" in answer.text) == (200, True)
+    with pytest.raises(OutlastError, match="evil"):
+        browser().post("/logout", headers={"Origin": "https://evil.example"})
+
+
+def test_two_servers_of_a_machine_have_a_session_each(app: FastAPI, browser: Opening) -> None:
+    answers = [
+        browser(f"http://localhost:{port}").get("/login?once=" + app.state.tokens.link("ann")) for port in (1, 2)
+    ]
+    names = [answer.headers["set-cookie"].partition("=")[0] for answer in answers]
+    assert names == ["outlast_session_1", "outlast_session_2"]
 
 
 # --- A browser on another origin -------------------------------------------------------------------------------

@@ -57,8 +57,9 @@ class StateSQL(ScopesSQL):
         if attempt < scope.fence:
             rules.check_fence(Fence(request.scope, attempt, scope.id), scope.id, scope.fence)
         if attempt > scope.fence:
-            raised = "update scope set fence = ?, fenced_at = ?, changed_at = ? where id = ?"
-            self.execute(raised, (attempt, 0 if request.attempt is None else now, now, scope.id))
+            raised = "update scope set fence = ?, fenced_at = coalesce(?, fenced_at), changed_at = ? where id = ?"
+            unsaid = None if request.attempt is None else now if request.origin is None else 0
+            self.execute(raised, (attempt, unsaid, now, scope.id))
         if request.origin is not None:
             noted = "update scope set origin = ?, started_at = ? where id = ? and origin is null"
             self.execute(noted, (request.origin, request.started, scope.id))

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 
 from ..errors import OutlastError, Unauthorized, ValueTooLarge
 from .execution import body_of
-from .identity import COOKIE, Who, identify
+from .identity import Who, cookie_name, identify
 from .origins import STRANGE_NAME, hosts_of, is_meant, refuse_foreign
 from .page.rendering import alone
 from .tokens import SESSION_SECONDS
@@ -102,11 +102,15 @@ async def login_by_token(request: Request) -> Response:
 
 @router.post("/logout")
 async def logout(request: Request) -> Response:
-    """End the browser's session, here and in the browser."""
-    await identify(request)
-    await request.app.state.tokens.end_session(request.cookies.get(COOKIE, ""))
+    """End the browser's session, here and in the browser; one that has ended already is left, too."""
+    name = cookie_name(request)
+    try:
+        await identify(request)
+        await request.app.state.tokens.end_session(request.cookies.get(name, ""))
+    except Unauthorized:
+        refuse_foreign(request)
     answer = alone(request, 200, "out")
-    answer.delete_cookie(COOKIE, path=_root(request) or "/", httponly=True, samesite="strict", secure=_is_tls(request))
+    answer.delete_cookie(name, path=_root(request) or "/", httponly=True, samesite="strict", secure=_is_tls(request))
     return answer
 
 
@@ -128,7 +132,7 @@ async def _logged_in(request: Request, who: Who) -> Response:
     tokens: Tokens = request.app.state.tokens
     answer = alone(request, 200, "in")
     answer.set_cookie(
-        COOKIE,
+        cookie_name(request),
         await tokens.session(who),
         max_age=SESSION_SECONDS,
         path=_root(request) or "/",

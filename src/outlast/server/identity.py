@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 
     from .tokens import Tokens
 
-__all__ = ["COOKIE", "Role", "Who", "identify"]
+__all__ = ["COOKIE", "Role", "Who", "cookie_name", "identify"]
 
 Role: TypeAlias = Literal["viewer", "editor", "admin", "worker", "runner", "attempt"]
 
-#: The cookie of the page's session.
+#: The cookie of the page's session; where the server's address has a port, that follows.
 COOKIE = "outlast_session"
 
 
@@ -68,7 +69,7 @@ async def identify(request: HTTPConnection) -> Who:
     headers = request.headers.getlist("authorization")
     if headers:
         return await tokens.who(_bearer(headers))
-    cookie = request.cookies.get(COOKIE)
+    cookie = request.cookies.get(cookie_name(request))
     if cookie is None:
         raise Unauthorized(
             "this needs a token: send it as `Authorization: Bearer …` (a client: OUTLAST_TOKEN, or [client] token); "
@@ -76,6 +77,15 @@ async def identify(request: HTTPConnection) -> Who:
         )
     refuse_foreign(request)
     return await tokens.who_of_session(cookie)
+
+
+def cookie_name(request: HTTPConnection) -> str:
+    """Return what the session's cookie is called at the address a browser asks: cookies themselves know no ports."""
+    try:
+        port = urlsplit("//" + request.headers.get("host", "")).port
+    except ValueError:
+        port = None
+    return COOKIE if port is None else f"{COOKIE}_{port}"
 
 
 def _bearer(headers: list[str]) -> str:

@@ -24,8 +24,9 @@ except ImportError:
     from airflow.operators.python import PythonOperator
 
 RETRIED = {"retries": 1, "retry_delay": timedelta(seconds=0)}
-# Sooner, Airflow 3's scheduler may take the executor's news of try 1 for news of try 2, and fail that.
-LATER = {"retries": 1, "retry_delay": timedelta(seconds=5)}
+# Sooner, Airflow 3's scheduler may take the executor's news of one process for news of the next, and fail that.
+SECONDS = 15
+LATER = {"retries": 1, "retry_delay": timedelta(seconds=SECONDS)}
 ONCE = {"schedule": None, "start_date": datetime(2024, 1, 1), "catchup": False}
 ORDERS, OTHER = Asset("test://orders/table"), Asset("test://others/table")
 
@@ -195,7 +196,7 @@ def dies():
     def mapped(x, task_state_store=None, ti=None):
         survive(task_state_store, ti)
 
-    @task.sensor(poke_interval=3, timeout=120, mode="reschedule")
+    @task.sensor(poke_interval=SECONDS, timeout=120, mode="reschedule")
     def rescheduled(task_state_store=None, ti=None):
         pokes = task_state_store.get("pokes", 0) + 1
         task_state_store.set("pokes", pokes)

@@ -17,7 +17,7 @@ def spark():
         conn_id="cluster",
         status_poll_interval=1,
         retries=2,
-        retry_delay=timedelta(seconds=0),
+        retry_delay=timedelta(seconds=5),
     )
 
 

@@ -2,4 +2,4 @@
 
 alter table scope add column origin text;                   -- as the engine calls it; null: nobody has said
 alter table scope add column started_at integer;            -- when that began, by the engine's clock
-alter table scope add column fenced_at integer not null default 0; -- when an attempt of a given number last raised the fence
+alter table scope add column fenced_at integer not null default 0; -- when an attempt without an origin raised the fence

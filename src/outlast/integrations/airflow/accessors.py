@@ -84,6 +84,17 @@ class TaskStateStore(_Lazy):
     def __init__(self, identity: Identity, assets: tuple[AssetScope, ...] = ()) -> None:
         self.identity, self.assets = identity, assets
         self._opened: TaskState | None = None
+        self._unusable: Exception | None = None
+
+    def require(self) -> None:
+        """Open the store; raise its error where a later try would, without it, begin anew what one before it has begun.
+
+        So `[outlast] on_error = disable` has no job submitted twice because a store was away for a moment.
+        """
+        self._state()
+        if self._unusable is not None and self.identity.attempt > 1:
+            logger.error("outlast: this try may have a job to find again, so it does not run without its state")
+            raise self._unusable
 
     @property
     def scope(self) -> TaskScope:
@@ -114,7 +125,7 @@ class TaskStateStore(_Lazy):
                 store = where.open_store()
                 self._opened = store.task(self.scope, **self._asked(store))
             except UNUSABLE as error:
-                store = _in_memory(error)
+                store, self._unusable = _in_memory(error), error
                 self._opened = store.task(self.scope, **self._asked(store))
         return self._opened
 
@@ -124,7 +135,7 @@ class TaskStateStore(_Lazy):
                 store = where.open_store()
                 self._opened = await store.atask(self.scope, **self._asked(store))
             except UNUSABLE as error:
-                store = _in_memory(error)
+                store, self._unusable = _in_memory(error), error
                 self._opened = store.task(self.scope, **self._asked(store))
         return self._opened
 
@@ -215,7 +226,8 @@ def _listed(assets: Iterable[AssetScope]) -> str:
 def _in_memory(error: Exception) -> Store:
     """Return a store for this try alone, where that is what a store out of reach is to mean; else raise its error."""
     if where.on_error() == "fail":
-        error.add_note("outlast keeps this task's state; [outlast] on_error = disable runs tasks without it instead")
+        # Not as the error's note: Airflow 3.0 does not show those.
+        logger.error("outlast cannot open the store of this task; [outlast] on_error = disable runs tasks without it")
         raise error
     from ...store import connect
 

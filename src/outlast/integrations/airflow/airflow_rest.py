@@ -18,8 +18,9 @@ from ...values import TaskScope
 
 __all__ = ["AirflowApi", "AssetPlace", "Place", "Refused", "Stored"]
 
-#: Entries of a list asked for at a time; Airflow's own limit is 100.
-PAGE = 100
+#: Entries of a list asked for at a time, Airflow's own limit; and those of the page before among them, since a list
+#: gets shorter in front while tasks are tried again, which gives them another id, and runs are deleted.
+PAGE, OVERLAP = 100, 20
 #: Seconds a call may take, and pauses before the next tries of one that was not answered.
 TIMEOUT, PAUSES = 60.0, (0.5, 2.0, 5.0)
 
@@ -64,6 +65,7 @@ class AirflowApi:
             raise ConfigError(f"{url!r} is not the URL of an Airflow; write for instance http://airflow.example:8080")
         self.url = url.rstrip("/")
         self._token, self._user, self._password = token, user, password
+        self._can_ask = user is not None or token is None
 
     def version(self) -> tuple[int, ...]:
         """Return Airflow's version as numbers; ConfigError where there is no Airflow 3.3 or later."""
@@ -81,7 +83,7 @@ class AirflowApi:
         """Return what Airflow holds for a task instance or an asset; nothing for one it does not know."""
         name = "task_state_store" if isinstance(place, TaskScope) else "asset_state_store"
         try:
-            rows = list(self._listed(_path(place), name, _index(place)))
+            rows = list(self._listed(_path(place), name, ("key",), _index(place)))
         except Refused as refused:
             if refused.status == 404:
                 return {}
@@ -99,24 +101,30 @@ class AirflowApi:
         """List the assets that Airflow knows."""
         return [
             AssetPlace(row["id"], row["name"], row["uri"])
-            for row in self._listed("/api/v2/assets", "assets", {"order_by": "id"})
+            for row in self._listed("/api/v2/assets", "assets", ("id",), {"order_by": "id"})
         ]
 
     def task_instances(self, dag_id: str | None) -> Iterator[TaskScope]:
         """List the task instances of one dag or of all."""
         path = f"/api/v2/dags/{quote(dag_id, safe='') if dag_id else '~'}/dagRuns/~/taskInstances"
-        for row in self._listed(path, "task_instances", {"order_by": "id"}):
+        which = ("dag_id", "dag_run_id", "task_id", "map_index")
+        for row in self._listed(path, "task_instances", which, {"order_by": "id"}):
             index = row.get("map_index")
             yield TaskScope(row["dag_id"], row["dag_run_id"], row["task_id"], -1 if index is None else index)
 
-    def _listed(self, path: str, name: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        offset = 0
+    def _listed(self, path: str, name: str, which: tuple[str, ...], query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Read a list in pages, each row once; `which` are the names of what tells rows apart."""
+        offset, seen = 0, set[tuple[Any, ...]]()
         while True:
             page = self._authorized("GET", path, {**query, "limit": PAGE, "offset": offset})
-            yield from page[name]
+            for row in page[name]:
+                if (known := tuple(row.get(part) for part in which)) not in seen:
+                    seen.add(known)
+                    yield row
             offset += len(page[name])
             if not page[name] or offset >= page["total_entries"]:
                 return
+            offset -= min(OVERLAP, len(page[name]) // 2)
 
     # --- calls ---------------------------------------------------------------------------------------------
 
@@ -136,10 +144,6 @@ class AirflowApi:
                     "who may edit task instances and assets"
                 ) from None
             raise
-
-    @property
-    def _can_ask(self) -> bool:
-        return self._user is not None
 
     def _asked(self) -> str:
         try:

@@ -8,10 +8,11 @@ from typing import Any
 from ...errors import StaleAttempt, Unauthorized
 from ...requests import Commit, Fence, Open, Opened, Part, Read, RemoveAll
 from ...store import Store
-from ...values import TaskScope, Writer, task_scope
+from ...values import TaskScope, Writer
 from . import where
+from .identity import Identity, identity_of_instance
 
-__all__ = ["clear"]
+__all__ = ["clear", "erase"]
 
 logger = logging.getLogger("outlast")
 
@@ -20,14 +21,20 @@ PATIENCE = 5.0
 
 
 def clear(ti: Any) -> None:
-    """Remove the entries of a task instance with their history, and make no scope for that where it can be seen."""
-    store = where.open_store(PATIENCE)
-    index = -1 if ti.map_index is None else int(ti.map_index)
-    scope = task_scope(ti.dag_id, ti.run_id, ti.task_id, index)
+    """Remove the entries of a task instance with their history."""
+    erase(where.open_store(PATIENCE), identity_of_instance(ti))
+
+
+def erase(store: Store, who: Identity) -> None:
+    """Remove what a try of a task instance may remove, and make no scope for that where it can be seen.
+
+    The try of an earlier run may not, though it has the number of a later one's.
+    """
+    scope = who.scope
     if not _may_exist(store, scope):
         return
     try:
-        _erase(store, scope, max(1, int(ti.try_number or 1)))
+        _erase(store, who)
     except StaleAttempt as error:
         logger.warning("outlast: the state of %s is not removed: %s", scope, error)
     else:
@@ -41,8 +48,9 @@ def _may_exist(store: Store, scope: TaskScope) -> bool:
         return True
 
 
-def _erase(store: Store, scope: TaskScope, attempt: int) -> None:
-    opened: Opened = store.backend.send(Open(scope, attempt))
+def _erase(store: Store, who: Identity) -> None:
+    scope = who.scope
+    opened: Opened = store.backend.send(Open(scope, who.attempt, (), who.origin, who.started))
     fence = Fence(scope, opened.attempt, opened.scope_id)
     part = Part(scope, (RemoveAll(history=True),))
     store.backend.send(Commit((part,), fence, Writer("task", opened.attempt, None, scope), store.clock()))

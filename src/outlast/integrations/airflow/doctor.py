@@ -231,6 +231,7 @@ def _made(found: Diagnosis, named: str, wanted: str, setting: str, other: str) -
 
     try:
         getattr(import_module(named.rpartition(".")[0]), wanted)()
+        read_settings().references()  # a worker's backend reads them when it is first asked
     except OutlastError as error:
         found.problems.append(error.message)
     except Exception as error:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ...values import AssetScope, TaskScope, asset_scope, task_scope
 
-__all__ = ["Identity", "asset_of", "assets_of", "identity_of"]
+__all__ = ["Identity", "asset_of", "assets_of", "identity_of", "identity_of_instance"]
 
 #: What an inlet or outlet is told by, so that nothing of Airflow's need be imported; aliases are none of these.
 _NAMED, _BY_URI = {"Asset", "AssetNameRef"}, {"Dataset", "AssetUriRef"}
@@ -43,15 +43,19 @@ def identity_of(context: Any) -> Identity:
     return Identity(ti.dag_id, ti.run_id, ti.task_id, index, attempt, *_origin(context, ti, attempt))
 
 
+def identity_of_instance(ti: Any) -> Identity:
+    """Return whose state a task instance is to reach, as a listener is given one."""
+    if hasattr(ti, "dag_run"):  # Airflow's model
+        return identity_of({"ti": ti, "dag_run": ti.dag_run})
+    return identity_of({"ti": ti, "dag_run": ti.get_template_context().get("dag_run")})
+
+
 def _origin(context: Any, ti: Any, attempt: int) -> tuple[str | None, int | None]:
     run = context.get("dag_run")
     row, started = getattr(run, "id", None), _micros(getattr(run, "start_date", None))
-    if isinstance(row, int):
-        return f"run:{row}", started
-    own = getattr(ti, "id", None)
-    if own is None or attempt > 1:
-        return None, None
-    return f"ti:{own}", started
+    if (own := getattr(ti, "id", None)) is not None:
+        return (f"ti:{own}", started) if attempt == 1 else (None, None)
+    return (f"run:{row}", started) if isinstance(row, int) else (None, None)
 
 
 def _micros(when: Any) -> int | None:

@@ -26,6 +26,6 @@ def on_task_instance_success(task_instance: Any) -> None:
 
             clearing.clear(task_instance)
         if (backends := sys.modules.get(f"{__package__}.worker_backend")) is not None:  # this process has used it
-            backends.after_success()
+            backends.after_success(task_instance)
     except Exception:
         logger.exception("outlast could not remove the state of a task instance that has succeeded")

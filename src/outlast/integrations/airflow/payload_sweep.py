@@ -12,7 +12,7 @@ from ...errors import BackendError, OutlastError
 from .metadata import Row, Rows
 from .packing import Packer
 from .payloads import Payloads, written_at
-from .references import payload_of
+from .references import is_payload, payload_of
 from .rows import reference_in, unpack_row
 
 __all__ = ["Findings", "clean", "document_of", "examine", "past_bound", "remove_all"]
@@ -40,7 +40,7 @@ def examine(payloads: Payloads, rows: Rows, packer: Packer, *, grace: int, now: 
     Payloads are listed before the rows are read: one whose reference came first would otherwise look like an orphan.
     A row that cannot be read ends it with BackendError, because its payload would look like one too.
     """
-    names = list(payloads.names())
+    names = [name for name in payloads.names() if is_payload(name)]
     referred = [(row, name) for row in rows.all() if (name := _payload_of_row(packer, row))]
     held = {name for _, name in referred}
     strangers = [name for name in names if name not in held]
@@ -67,7 +67,7 @@ def clean(findings: Findings, payloads: Payloads, rows: Rows, *, drop_lost: bool
 def past_bound(payloads: Payloads, *, days: int, now: int) -> list[str]:
     """Return the payloads of tasks that are older than the default retention, without looking into the database."""
     bound = now - days * _DAY
-    names = (name for name in payloads.names("") if name.startswith("t"))
+    names = (name for name in payloads.names("") if name.startswith("t") and is_payload(name))
     return [name for name in names if (written_at(name) or now) <= bound]
 
 

@@ -7,6 +7,7 @@ needs no lock, and taking one away can only hurt whoever still has its name.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import suppress
@@ -190,13 +191,17 @@ class ObjectStore:
         try:
             from fsspec.core import url_to_fs
         except ImportError:
-            raise ConfigError(f"[outlast] state_offload_url = {url} needs fsspec; pip install 'fsspec'") from None
-        self.url = url
+            raise ConfigError(
+                f"[outlast] state_offload_url = {_shown(url)} needs fsspec; pip install 'fsspec'"
+            ) from None
+        self.url = _shown(url)
         self._is_marked = False
         try:
             self._files, self._root = url_to_fs(url)
         except (ImportError, ValueError) as error:
-            raise ConfigError(f"[outlast] state_offload_url = {url} cannot be opened: {error}") from error
+            raise ConfigError(f"[outlast] state_offload_url = {self.url} cannot be opened: {_text(error)}") from None
+        except Exception as error:  # some drivers connect at once
+            raise BackendError(f"cannot reach {self.url}: {_text(error)}") from error
         self._root = self._root.rstrip("/")
 
     def write(self, name: str, data: bytes) -> None:
@@ -259,5 +264,10 @@ class ObjectStore:
             raise BackendError(_unmarked(self.url))
 
 
+def _shown(url: str) -> str:
+    """Return a URL as it may stand in a log: whatever comes before the host is taken for a secret."""
+    return re.sub(r"://[^/\s]*@", "://***@", url)
+
+
 def _text(error: Any) -> str:
-    return f"{type(error).__name__}: {error}"
+    return _shown(f"{type(error).__name__}: {error}")

@@ -23,9 +23,11 @@ def get_airflow_context_vars(context: Any) -> None:
     """
     try:
         if "task_state_store" not in context:  # from 3.3 on it is there, and is Airflow's own
-            from . import accessors, where
+            from . import where
 
-            if where.is_on():
+            if where.is_on() and not where.is_native():
+                from . import accessors
+
                 accessors.add_to(context)
     except Exception:
         logger.exception("outlast could not add its state stores to the context of this task")

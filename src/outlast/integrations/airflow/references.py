@@ -23,7 +23,7 @@ from ...values import Clock, JsonValue, system_clock
 from .packing import Packer, as_bytes, as_text, is_text
 from .payloads import Payloads, new_name, read_checked, written_at
 
-__all__ = ["OFFLOAD_ABOVE", "References", "payload_of", "pointer", "scope_digest"]
+__all__ = ["OFFLOAD_ABOVE", "References", "is_payload", "payload_of", "pointer", "scope_digest"]
 
 logger = logging.getLogger("outlast.airflow")
 
@@ -36,6 +36,7 @@ READ_MARGIN = 60 * 1_000_000
 
 _POINTER = "o1p"
 _NAME = re.compile(r"[at][0-9a-f]{31}/[0-9a-f]{32}/[0-9a-f]{24}-[0-9a-f]{32}")
+_HALF = re.compile(r"\.[0-9a-f]{8}\.part$")
 
 #: Asks the database for the reference of a key: its text, None for no reference; raises LookupError if it cannot say.
 Current = Callable[[], "str | None"]
@@ -95,25 +96,38 @@ class References:
             self._known.setdefault(name.rpartition("/")[0], [_Known(name, None)])
         return codec.load(self.packer.unpack(packed))
 
-    def forget(self, scope: Any, key: str) -> None:
-        """Remove the payloads of a key that is no longer in the database; never raises."""
-        self._remove_all(_place(scope, key), scope)
+    def forget(self, scope: Any, key: str, thread: int | None = None) -> None:
+        """Remove the payloads of a key that is no longer in the database, for a thread (None: this); never raises."""
+        self._remove_all(_place(scope, key), scope, thread)
 
-    def forget_all(self, scope: Any, *, later: bool = False) -> None:
+    def forget_all(self, scope: Any, thread: int | None = None, *, later: bool = False) -> None:
         """Remove the payloads of a scope that is cleared; with `later` when `after_success` is called. Never raises."""
-        self._remove_all(scope_digest(scope), scope, later=later)
+        self._remove_all(scope_digest(scope), scope, thread, later=later)
 
-    def after_success(self) -> None:
-        """Remove what `forget_all` has left, and what this and earlier tries have superseded; never raises."""
+    def after_success(self, is_recorded: Callable[[], bool]) -> None:
+        """Remove what `forget_all` has left, and what this and earlier tries have superseded; never raises.
+
+        `is_recorded` says whether the success is in the database, where the rows then went; LookupError: unknown.
+        """
         with self._lock:
             leaving, self._leaving = self._leaving, []
-        self._remove(leaving)
+        if leaving and self._is_certain(is_recorded):
+            self._remove(leaving)
         for place, current in list(self._askers.items()):
             if self._known.get(place):
                 self._note_all(place)
                 self._remove_superseded(place, current)
 
     # --- Which payloads may go -------------------------------------------------------------------------------
+
+    def _is_certain(self, is_recorded: Callable[[], bool]) -> bool:
+        try:
+            if is_recorded():
+                return True
+            logger.warning("this try's success is not what Airflow has recorded; payloads stay as they are")
+        except LookupError as error:
+            logger.warning("payloads are left to `outlast airflow sweep`: %s", error)
+        return False
 
     def _note_all(self, place: str) -> None:
         """Know of every payload of a task's key, also of those that a try which was killed has left."""
@@ -140,11 +154,14 @@ class References:
         if known == []:
             return
         try:
-            now = payload_of(current())
+            held = current()
+            if held is None and place.startswith("t"):  # so Airflow also answers a try that it has given up
+                raise LookupError(place)
         except LookupError:  # left to the sweep
             with self._lock:
                 self._known.setdefault(place, [])
             return
+        now = payload_of(held)
         gone = [payload for payload in known or () if payload.name != now and self._is_over(payload, now)]
         with self._lock:
             rest = [payload for payload in self._known.get(place, ()) if payload not in gone]
@@ -161,27 +178,32 @@ class References:
             return True
         return now is not None and (written_at(now) or 0) <= self.clock() - READ_MARGIN
 
-    def _remove_all(self, beginning: str, scope: Any, *, later: bool = False) -> None:
+    def _remove_all(self, beginning: str, scope: Any, thread: int | None, *, later: bool = False) -> None:
+        """Remove payloads; one that another thread has just written may be on its way into the database."""
         if self.payloads is None:
             return
-        own = self._pop_known(beginning)
+        own, others = self._pop_known(beginning, threading.get_ident() if thread is None else thread)
+        others = {name for name in others if (written_at(name) or 0) > self.clock() - READ_MARGIN}
         youngest = self.clock() - (ASSET_MARGIN if _is_asset(scope) else 0)
         try:
             names = [name for name in self.payloads.names(beginning + "/") if _NAME.fullmatch(name)]
         except BackendError as error:
             logger.warning("payloads of a cleared scope are left to `outlast airflow sweep`: %s", error)
             return
-        going = [name for name in names if name in own or (written_at(name) or 0) <= youngest]
+        going = [name for name in names if name in own or ((written_at(name) or 0) <= youngest and name not in others)]
         if later:
             with self._lock:
                 self._leaving += going
         else:
             self._remove(going)
 
-    def _pop_known(self, beginning: str) -> set[str]:
+    def _pop_known(self, beginning: str, thread: int) -> tuple[set[str], set[str]]:
+        """Forget the payloads of a place; return those that a thread, or an earlier try, has written, and others'."""
         with self._lock:
             places = [place for place in self._known if place == beginning or place.startswith(beginning + "/")]
-            return {payload.name for place in places for payload in self._known.pop(place)}
+            known = [payload for place in places for payload in self._known.pop(place)]
+        own = {payload.name for payload in known if payload.writer in (thread, None)}
+        return own, {payload.name for payload in known} - own
 
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
@@ -216,6 +238,11 @@ def payload_of(reference: object) -> str | None:
         return None
     name = reference[len(_POINTER) :]
     return name if _NAME.fullmatch(name) else None
+
+
+def is_payload(name: str) -> bool:
+    """Say whether something at a place of payloads is one, or half of one; whatever else is there is not ours."""
+    return _NAME.fullmatch(_HALF.sub("", name)) is not None
 
 
 def scope_digest(scope: Any) -> str:

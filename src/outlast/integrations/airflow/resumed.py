@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from ...dags.outcomes import FailTask
 from ...dags.resumable import ResumableJobMixin
 from ...errors import StaleAttempt
+from .accessors import TaskStateStore
 
 __all__ = ["Resumed", "execute"]
 
@@ -26,6 +27,9 @@ _OUTCOMES = (
 
 def execute(operator: Any, context: Any) -> Any:
     """Submit the job, or find the one submitted before; wait for it and return its result."""
+    store = context.get("task_state_store")
+    if operator.durable and isinstance(store, TaskStateStore):
+        store.require()
     kind = type(type(operator).__name__, (Resumed,), {})  # by this name it is logged and counted
     try:
         return kind(operator).execute_resumable(context)

@@ -31,6 +31,7 @@ Progress = Callable[["Outcome"], None]
 CLOSE = timedelta(seconds=1)
 _TOO_LONG = "it has an integer of more than 64 bits, which Airflow cannot hand to a task; store it as a str"
 _ANOTHER = "has another value; --overwrite replaces it"
+_GONE = "it was exported before and is gone from Airflow since; --overwrite writes it again"
 
 
 class Skipped(msgspec.Struct, frozen=True):
@@ -90,7 +91,7 @@ class Journal:
                 noted = json.loads(line)
             except ValueError:  # a torn one
                 continue
-            if noted["to"] == self.url:
+            if isinstance(noted, dict) and noted.get("to") == self.url:
                 self._done[noted["place"], noted["key"]] = noted["digest"]
 
 
@@ -115,7 +116,8 @@ def export_state(
         if isinstance(place, str):
             outcome.skipped += [Skipped(f"{scope} {entry.key}", place) for entry in entries]
         else:
-            _export_scope(place, entries, api, journal, overwrite, outcome, progress)
+            there = {key: held for key, held in api.stored(place).items() if not _is_over(held, store)}
+            _export_scope(place, entries, there, api, journal, overwrite, outcome, progress)
         progress(outcome)
     return outcome
 
@@ -142,24 +144,25 @@ def _place_in_airflow(scope: Scope, assets: list[AssetPlace]) -> Place | str:
 def _export_scope(
     place: Place,
     entries: list[Entry],
+    there: dict[str, Stored],
     api: AirflowApi,
     journal: Journal,
     overwrite: bool,
     outcome: Outcome,
     progress: Progress,
 ) -> None:
-    there = api.stored(place)
     for entry in entries:
         wanted = Stored(entry.value, _iso(entry.expires_at) if isinstance(place, TaskScope) else None)
         held, noted = there.get(entry.key), journal.digest_of(place, entry.key)
-        if (held is not None and _same(held, wanted)) or noted == _digest(wanted):
+        is_done = noted == _digest(wanted) and not overwrite
+        if held is not None and (is_done or _same(held, wanted)):
             outcome.same += 1
+        elif is_done:  # a task has deleted it, or this Airflow was set up anew
+            outcome.skipped.append(Skipped(f"{place} {entry.key}", _GONE))
         elif _is_too_long(entry.value):
             outcome.skipped.append(Skipped(f"{place} {entry.key}", _TOO_LONG))
         elif held is not None and not overwrite and noted != _digest(held):
-            outcome.skipped.append(
-                Skipped(f"{place} {entry.key}", "Airflow has another value; --overwrite replaces it")
-            )
+            outcome.skipped.append(Skipped(f"{place} {entry.key}", f"Airflow {_ANOTHER}"))
         else:
             _put(place, entry.key, wanted, api, journal, outcome)
         progress(outcome)
@@ -250,12 +253,16 @@ def _import_place(
     overwrite: bool,
     outcome: Outcome,
 ) -> None:
-    there = api.stored(place)
-    state = _state(store, scope, writer)
-    held = {entry.key: entry for entry in state.entries()} if there else {}
+    there = {key: held for key, held in api.stored(place).items() if not _is_over(held, store)}
+    if not there:
+        return
+    try:
+        state = _state(store, scope, writer)
+        held = {entry.key: entry for entry in state.entries()}
+    except InvalidKey as error:  # an id that no store of outlast's takes
+        outcome.skipped += [Skipped(f"{place} {key}", error.message) for key in there]
+        return
     for key, stored in there.items():
-        if stored.expires_at is not None and datetime.fromisoformat(stored.expires_at) <= moment(store.clock()):
-            continue  # Airflow keeps it until somebody cleans up
         try:
             wanted = Stored(unpacking.value(stored.value), stored.expires_at)
         except (ValueError, BackendError) as error:
@@ -293,6 +300,11 @@ def _iso(when: datetime | None) -> str | None:
 
 def _same(one: Stored, other: Stored) -> bool:
     return json.dumps(one.value) == json.dumps(other.value) and _is_same_time(one.expires_at, other.expires_at)
+
+
+def _is_over(stored: Stored, store: Store) -> bool:
+    """Say whether a row is past its time; Airflow keeps it until somebody cleans up."""
+    return stored.expires_at is not None and datetime.fromisoformat(stored.expires_at) <= moment(store.clock())
 
 
 def _is_same_time(one: str | None, other: str | None) -> bool:

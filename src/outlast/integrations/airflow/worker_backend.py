@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from airflow.sdk.state import AssetScope, BaseStoreBackend, TaskScope
 
-from ...errors import ConfigError
+from ...errors import ConfigError, OutlastError
 from ...values import JsonValue
 from .backend_settings import clears_on_success, read_settings
-from .references import Current
+from .references import Current, References
 from .rows import reference_in
 
 __all__ = ["WorkerBackend", "after_success"]
 
+logger = logging.getLogger("outlast.airflow")
+
 _made: list[WorkerBackend] = []
 
 
-def after_success() -> None:
-    """Remove the payloads that a task which has succeeded, and is recorded so, no longer needs; never raises."""
+def after_success(ti: Any) -> None:
+    """Remove the payloads that a task which has succeeded no longer needs, where Airflow has recorded its success.
+
+    Airflow calls the listeners also of a try that it has given up, and whose success it has refused: then another try
+    may be using the payloads, and all are left as they are.
+    """
     for backend in _made:
-        backend.after_success()
+        backend.after_success(lambda: _is_recorded(ti))
 
 
 class WorkerBackend(BaseStoreBackend):  # type: ignore[misc]
@@ -30,8 +39,15 @@ class WorkerBackend(BaseStoreBackend):  # type: ignore[misc]
     """
 
     def __init__(self) -> None:
-        self._references = read_settings().references()
+        """Read nothing yet: a wrong setting must not fail a task that has succeeded, which Airflow then has cleared."""
+        self._found: References | None = None
         _made.append(self)
+
+    @property
+    def _references(self) -> References:
+        if self._found is None:
+            self._found = read_settings().references()
+        return self._found
 
     def serialize_task_state_store_to_ref(self, *, value: JsonValue, key: str, scope: TaskScope) -> str:
         """Return what is stored in place of a task's value."""
@@ -51,7 +67,7 @@ class WorkerBackend(BaseStoreBackend):  # type: ignore[misc]
 
     def delete(self, scope: Any, key: str, **_: Any) -> None:
         """Remove the payloads of a key, which Airflow has deleted already; never raises."""
-        self._references.forget(scope, key)
+        self._forget(scope, key, threading.get_ident())
 
     def clear(self, scope: Any, **_: Any) -> None:
         """Remove the payloads of a scope that is cleared; never raises.
@@ -59,24 +75,34 @@ class WorkerBackend(BaseStoreBackend):  # type: ignore[misc]
         With `[state_store] clear_on_success` Airflow calls this before it reports the success. Payloads are then
         kept until that is done (`after_success`), so that a worker that dies in between has lost nothing.
         """
-        is_task = isinstance(scope, TaskScope)
-        self._references.forget_all(scope, later=is_task and clears_on_success())
+        self._forget(scope, None, threading.get_ident())
 
     async def adelete(self, scope: Any, key: str, **_: Any) -> None:
         """Do as `delete`, in a thread."""
         import asyncio
 
-        await asyncio.to_thread(self.delete, scope, key)
+        await asyncio.to_thread(self._forget, scope, key, threading.get_ident())
 
     async def aclear(self, scope: Any, **_: Any) -> None:
         """Do as `clear`, in a thread."""
         import asyncio
 
-        await asyncio.to_thread(self.clear, scope)
+        await asyncio.to_thread(self._forget, scope, None, threading.get_ident())
 
-    def after_success(self) -> None:
+    def after_success(self, is_recorded: Callable[[], bool]) -> None:
         """Remove what `clear` has left, and payloads whose key has been set anew; never raises."""
-        self._references.after_success()
+        if self._found is not None:
+            self._found.after_success(is_recorded)
+
+    def _forget(self, scope: Any, key: str | None, thread: int) -> None:
+        try:
+            if key is not None:
+                self._references.forget(scope, key, thread)
+            else:
+                later = isinstance(scope, TaskScope) and clears_on_success()
+                self._references.forget_all(scope, thread, later=later)
+        except OutlastError as error:
+            logger.warning("payloads are left to `outlast airflow sweep`: %s", error.message)
 
     def get(self, scope: Any, key: str, **_: Any) -> NoReturn:
         """Refuse: a worker's backend is asked for references only."""
@@ -96,6 +122,16 @@ class WorkerBackend(BaseStoreBackend):  # type: ignore[misc]
     async def aset(self, scope: Any, key: str, value: str, **_: Any) -> NoReturn:
         """Refuse: a worker's backend is asked for references only."""
         self.get(scope, key)
+
+
+def _is_recorded(ti: Any) -> bool:
+    """Say whether Airflow holds a task instance for a success; LookupError if it does not say."""
+    index = -1 if ti.map_index is None else ti.map_index
+    try:
+        told = ti.get_task_states(dag_id=ti.dag_id, map_index=index, task_ids=[ti.task_id], run_ids=[ti.run_id])
+    except Exception as error:
+        raise LookupError(f"the supervisor did not answer: {error}") from error
+    return list(told.get(ti.run_id, {}).values()) == ["success"]
 
 
 def _task_asker(scope: TaskScope, key: str) -> Current:

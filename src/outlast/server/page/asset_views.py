@@ -16,7 +16,7 @@ from .commands import Command, command_line, curl, python, state_commands
 from .rendering import View, route
 from .ribbon import Write
 from .shapes import Entries, Version, Writer
-from .task_views import PAGE, TOLD, charts, handles, histories, key_page
+from .task_views import OF_ASSET, PAGE, TOLD, charts, handles, histories, key_page
 
 __all__ = ["ROUTES", "Span", "spans"]
 
@@ -79,6 +79,7 @@ async def _asset(view: View) -> Response:
         prefix=view.query.get("prefix", ""),
         spanned=spanned,
         spans=spans([write for write in writes if write.key in spanned])[:_ROWS],
+        warnings=lambda key: OF_ASSET,
         versions=view.store.config.state_store.history_versions,
         charts=charts(writes),
         by=handles(scope),

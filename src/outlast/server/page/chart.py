@@ -36,9 +36,9 @@ def chart(versions: Sequence[Version]) -> Chart | None:
         return None
     begin, end = numbers[0][0], numbers[-1][0]
     least, largest = min(numbers, key=lambda each: each[1]), max(numbers, key=lambda each: each[1])
-    across, up = (end - begin) or 1.0, (largest[1] - least[1]) or 1.0
+    across, up = (end - begin) or 1.0, (largest[1] / 2 - least[1] / 2) or 1.0  # halves: the whole may be infinite
     points = [
-        f"{(at - begin) / across * WIDTH:.1f},{HEIGHT - (number - least[1]) / up * HEIGHT:.1f}"
+        f"{(at - begin) / across * WIDTH:.1f},{HEIGHT - (number / 2 - least[1] / 2) / up * HEIGHT:.1f}"
         for at, number, _ in numbers
     ]
     return Chart(" ".join(points), least[2], largest[2], end - begin)

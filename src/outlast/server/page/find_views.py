@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import urlencode
 
+import msgspec
 from starlette.responses import Response
 
 from ..health import HealthShape
@@ -53,11 +54,21 @@ async def _find(view: View) -> Response:
 
 def criteria(fields: dict[str, str], assets: bool) -> list[tuple[str, Any]]:
     """Return what the API is asked: of the fields those that are filled in, hours as seconds."""
+    fields = fields | {"where": _condition(fields["where"])}
     asked: list[tuple[str, Any]] = [(name, fields[name]) for name in (*_TEXTS, *_SIZES) if fields[name]]
     asked += [(name, _seconds(fields[name])) for name in _HOURS if fields[name]]
     if assets:
         asked = [(name, value) for name, value in asked if name not in ("dag", "run", "task")] + [("assets", "true")]
     return asked
+
+
+def _condition(text: str) -> str:
+    """Return what a value has to be like; one that stands alone is the whole of it."""
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text  # a condition, or the API says what is wrong with it
+    return f"$ == {text}"
 
 
 def _seconds(hours: str) -> str:

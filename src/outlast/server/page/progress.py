@@ -16,6 +16,8 @@ __all__ = ["KEY", "Progress", "progress_of", "progress_told"]
 _QUIET: Final = 15.0
 #: A slow task is one whose items take their time; a stalled one has let so many of them pass.
 _MISSED: Final = 5
+#: Seconds that are no forecast any more: a task may have stored any numbers.
+_FOR_EVER: Final = 1e10
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -39,17 +41,22 @@ class Progress(msgspec.Struct, frozen=True):
         """How long the rest takes at this rate; None where that is not known."""
         if self.total is None or not self.rate:
             return None
-        return max(self.total - self.done, 0) / self.rate
+        return _quotient(max(self.total - self.done, 0), self.rate)
 
     @property
     def patience(self) -> float:
         """Seconds after which it counts as standing still."""
-        return max(_QUIET, _MISSED / self.rate if self.rate else 0.0)
+        return max(_QUIET, (_quotient(_MISSED, self.rate) or _FOR_EVER) if self.rate else 0.0)
 
     def is_stalled(self, now: datetime) -> bool:
         """Say whether nothing was done for so long that it is not just slow."""
         unfinished = self.total is None or self.done < self.total
         return unfinished and (now - self.at).total_seconds() > self.patience
+
+
+def _quotient(items: int, rate: float) -> float | None:
+    """Return how many seconds items take, None where that is as good as for ever."""
+    return items / rate if items < _FOR_EVER and items < rate * _FOR_EVER else None
 
 
 def progress_of(told: Entry | Version) -> Progress | None:

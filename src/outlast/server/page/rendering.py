@@ -57,8 +57,7 @@ class View:
     @property
     def server(self) -> str:
         """The address of this server, as the browser knows it."""
-        url = self.request.url
-        return f"{url.scheme}://{url.netloc}{self.root}"
+        return _server(self.request, self.root)
 
     def href(self, *parts: Any, **query: Any) -> str:
         """Return a link within the page; what is None or empty is left out of the query."""
@@ -109,7 +108,12 @@ def route(path: str, show: Showing) -> Route:
 def alone(request: Request, status: int, kind: str, message: str = "") -> HTMLResponse:
     """Return a page for whoever is not logged in: `kind` is stranger, login, in (just logged in) or out."""
     root = str(request.app.state.settings.root_path).rstrip("/")
-    return HTMLResponse(_templates().get_template("alone.html").render(root=root, kind=kind, message=message), status)
+    told = {"root": root, "server": _server(request, root), "kind": kind, "message": message}
+    return HTMLResponse(_templates().get_template("alone.html").render(told), status)
+
+
+def _server(request: Request, root: str) -> str:
+    return f"{request.url.scheme}://{request.url.netloc}{root}"
 
 
 @lru_cache(maxsize=1)
@@ -131,7 +135,8 @@ def _templates() -> Environment:
         "span": span,
         "size": size,
         "number": lambda number: f"{number:,}",
-        "rate": lambda rate: f"{rate:,.1f}/s" if rate < 100 else f"{rate:,.0f}/s",
+        "rate": per_second,
+        "pace": pace,
         "iso": lambda moment: moment.isoformat(),
         "kind": kind_of,
         "worst_first": worst_first,
@@ -201,6 +206,16 @@ def span(seconds: float | None) -> str:
             parts.append(f"{whole // length} {unit}")
             whole %= length
     return " ".join(parts[:2])
+
+
+def per_second(rate: float) -> str:
+    """Return how often something happens."""
+    return f"{rate:,.1f}/s" if rate < 100 else f"{min(rate, 1e15):,.0f}/s"
+
+
+def pace(rate: float) -> str:
+    """Return how fast items are done: of slow ones how long each takes."""
+    return f"{span(1 / rate)} an item" if 1e-9 < rate < 0.5 else per_second(rate)
 
 
 def size(count: int | None) -> str:

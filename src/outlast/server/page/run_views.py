@@ -197,14 +197,14 @@ def _failed(rows: Sequence[Row]) -> Iterator[TaskShape]:
 
 
 def _troubles(rows: Sequence[Row]) -> Iterator[Trouble]:
-    """Return the first of each task that failed before the second of any, then those that stand still."""
-    failed = [[Trouble(one, row.progress.get(one.map_index)) for one in _failed([row])] for row in rows]
-    for together in zip_longest(*failed):
-        yield from (trouble for trouble in together if trouble is not None)
+    """Return those that stand still, then the first of each task that failed before the second of any."""
     for row in rows:
         for one in row.instances:
             if one.map_index in row.progress and row.is_stalled(one):
                 yield Trouble(one, row.progress[one.map_index])
+    failed = [[Trouble(one, row.progress.get(one.map_index)) for one in _failed([row])] for row in rows]
+    for together in zip_longest(*failed):
+        yield from (trouble for trouble in together if trouble is not None)
 
 
 def _commands(view: View, dag: str, run: str) -> list[Command]:

@@ -6,6 +6,7 @@ import asyncio
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from glob import escape
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -26,14 +27,14 @@ from .run_views import ENDED
 from .shapes import Entries, Entry, History, RunDetail, Version
 from .story import MARK, story
 
-__all__ = ["ROUTES", "Step", "charts", "handles", "histories", "key_page", "warnings_of"]
+__all__ = ["OF_ASSET", "ROUTES", "Step", "charts", "handles", "histories", "key_page", "warnings_of"]
 
 #: Keys of a page of the state table, and how many of them the ribbon tells the history of.
 PAGE, TOLD = 100, 24
 #: Characters of two versions up to which their lines are compared.
 _COMPARED = 40_000
 #: Bytes of a value that is told on one line, with the one before it.
-_ONE_LINE = 60
+_ONE_LINE = 100
 
 
 async def _task(view: View) -> Response:
@@ -53,7 +54,10 @@ async def _task(view: View) -> Response:
     told = sorted(page.entries, key=lambda entry: entry.updated_at, reverse=True)[:TOLD]
     writes = await histories(view, path, which, dict.fromkeys([*(entry.key for entry in told), KEY, MARK]))
     at = _whole(view.query.get("at"))
-    progress = next((progress_of(entry) for entry in page.entries if entry.key == KEY), None)
+    kept = {entry.key: entry for entry in page.entries}
+    is_whole = not prefix and after is None and page.after is None
+    told_of = kept.get(KEY) if is_whole or KEY in kept else await _entry(view, path, which, KEY)
+    progress = None if told_of is None else progress_of(told_of)
     instance = None if detail is None else detail.task_instance
     attempts = [] if detail is None else detail.attempts
     chapters = story(attempts, writes)
@@ -84,7 +88,7 @@ async def _task(view: View) -> Response:
         and progress.is_stalled(view.now),
         explained=explained,
         go_on=await _go_on(view, scope, explained),
-        job=await _job(view, path, which, page.entries, instance),
+        job=await _job(view, path, which, kept, None if explained is None else explained.because, instance),
         siblings=siblings,
         ended=ENDED,
         warnings=warnings_of,
@@ -149,8 +153,10 @@ def _state_of_all(scope: ScopeShape) -> str:
     return f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task}/state-store?all_map_indices=true"
 
 
-def _named(scope: ScopeShape) -> dict[str, str | None]:
-    return {"dag": scope.dag_id, "run": scope.run_id, "task": scope.task_id}
+def _named(scope: ScopeShape) -> dict[str, str]:
+    """Return a task's names as patterns that fit them and nothing else."""
+    names = {"dag": scope.dag_id, "run": scope.run_id, "task": scope.task_id}
+    return {name: escape(text or "") for name, text in names.items()}
 
 
 def _as_export(scope: ScopeShape) -> str:
@@ -237,6 +243,9 @@ async def key_page(view: View, scope: ScopeShape, path: str, which: Any, key: st
         steps=_steps(history.versions),
         drawn=chart.chart(history.versions),
         may_write=view.may_write_assets if of_asset else view.may_write,
+        state_url=f"{view.root}{path}/state",
+        which=urlencode(which),
+        warning=OF_ASSET if of_asset else warnings_of(key),
         restore=f"{view.root}{path}/restore/{quote(key, safe='')}?{urlencode(which)}",
         download=f"{view.root}{path}/state/{quote(key, safe='')}?{urlencode(which)}",
         commands=state_commands(
@@ -259,8 +268,7 @@ def _step(version: Version, older: Version | None) -> Step:
 
 
 def _is_short(value: msgspec.Raw) -> bool:
-    text = bytes(value)
-    return len(text) <= _ONE_LINE and not text.startswith((b"{", b"["))
+    return len(bytes(value)) <= _ONE_LINE
 
 
 def _watching(scope: ScopeShape) -> str:
@@ -313,15 +321,17 @@ class _Noted(msgspec.Struct):
     reconnects: int
 
 
-async def _job(view: View, path: str, which: Any, entries: Sequence[Entry], task: Any) -> _Job | None:
-    key = job_key(entry.key for entry in entries)
+async def _job(
+    view: View, path: str, which: Any, entries: dict[str, Entry], because: str | None, task: Any
+) -> _Job | None:
+    """Return the job; what is not on the page of `entries` is asked for."""
+    key = job_key([*entries, *([] if because is None else [because])])
     if key is None:
         return None
-    by_key = {entry.key: entry for entry in entries}
-    stored = by_key.get(key)
+    names = (key, key + INTENT, key + STATUS)
+    stored, intent, told = [entries.get(name) or await _entry(view, path, which, name) for name in names]
     kept = (await _history(view, path, which, key + INTENT)).versions
     token = next((version for version in kept if not version.deleted), None)
-    intent, told = by_key.get(key + INTENT), by_key.get(key + STATUS)
     noted = _noted(told)
     if noted is not None and told is not None:
         return _Job(key, stored, intent, token, noted.status, told.updated_at, noted.reconnects)
@@ -339,6 +349,10 @@ def _noted(entry: Entry | None) -> _Noted | None:
         return msgspec.json.decode(entry.value, type=_Noted)
     except msgspec.MsgspecError:
         return None
+
+
+#: What deleting a key of an asset breaks.
+OF_ASSET: Final = "Tasks of every run that read this key will not find it. Its history stays, so it can be restored."
 
 
 def warnings_of(key: str) -> str:

@@ -45,7 +45,7 @@ export function offer(dialog, make) {
     const ways = make?.();
     button.hidden = Boolean(ways) && !(button.dataset.way in ways);
     button.onclick = () => {
-      const text = make()?.[button.dataset.way];
+      const text = make?.()?.[button.dataset.way];
       if (text) copy(button, text);
     };
   }

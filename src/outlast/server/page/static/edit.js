@@ -2,13 +2,14 @@
 
 import { ask, changed, quoted } from "./asking.js";
 import { offer, waysOf } from "./copy.js";
-import { check, laidOut, place } from "./exact.js";
+import { check, laidOut, place, plain } from "./exact.js";
 import { sure } from "./sure.js";
-import { local } from "./times.js";
+import { local, now } from "./times.js";
 
 const part = (name) => document.getElementById(`edit-${name}`);
 let seen = null; // the entry as it was read; null: a new one
 let theirs = null;
+let turn = 0; // counts what was asked of the editor: an answer that comes late is for another one
 
 export function editing() {
   document.addEventListener("click", (event) => {
@@ -19,11 +20,22 @@ export function editing() {
   const form = part("form");
   if (!form) return;
   form.addEventListener("submit", (event) => { event.preventDefault(); save(); });
+  form.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !part("save").disabled) save();
+  });
   part("value").addEventListener("input", tell);
   part("at")?.addEventListener("input", () => { form.elements.expiry.value = "at"; });
   part("take").addEventListener("click", () => fill(theirs));
   part("over").addEventListener("click", () => { seen = theirs.gone ? null : theirs; save(); });
-  offer(document.getElementById("edit"), () => (tell() ? write() : null));
+  const dialog = document.getElementById("edit");
+  dialog.addEventListener("close", () => { turn += 1; });
+  offer(dialog, () => {
+    try {
+      return tell() ? write() : null;
+    } catch (error) {
+      return wrong(error.message);
+    }
+  });
 }
 
 // How commands and programs are told of the scope that is shown.
@@ -31,14 +43,13 @@ const here = () => document.querySelector("[data-words]").dataset;
 
 function write() {
   const key = part("key").value, value = part("value").value.trim(), { words, handle } = here();
-  const span = kept();
-  const retention = span === null ? "" : `, retention=${span === Infinity ? "outlast.NEVER_EXPIRE" : `datetime.timedelta(seconds=${span})`}`;
+  const { option, argument } = lasting(kept());
   const guard = seen ? ` --if-revision ${seen.revision}` : " --if-revision absent";
   const text = `json.loads(${JSON.stringify(value)})`;
   return waysOf(
     { method: "PUT", ...request() },
-    `state set ${words} ${quoted(key)} ${quoted(value)}${guard}${span === null ? "" : ` --retention ${span === Infinity ? "never" : `${span}s`}`}`,
-    `${handle}.compare_and_set(${JSON.stringify(key)}, ${text}, revision=${seen ? seen.revision : "None"}${retention})`,
+    `state set ${words} ${quoted(key)} ${quoted(value)}${guard}${option}`,
+    `${handle}.compare_and_set(${JSON.stringify(key)}, ${text}, revision=${seen ? seen.revision : "None"}${argument})`,
   );
 }
 
@@ -46,8 +57,18 @@ function write() {
 function kept() {
   const when = expires();
   if (when === undefined || when === "default") return null;
-  return when === null ? Infinity : Math.max(1, Math.round((Date.parse(when) - Date.now()) / 1000));
+  return when === null ? Infinity : secondsTo(when);
 }
+
+// How long what is written anew is kept, as commands and programs are told; null is the default.
+function lasting(span) {
+  if (span === null) return { option: "", argument: "" };
+  return span === Infinity
+    ? { option: " --retention never", argument: ", retention=outlast.NEVER_EXPIRE" }
+    : { option: ` --retention ${span}s`, argument: `, retention=datetime.timedelta(seconds=${span})` };
+}
+
+const secondsTo = (when) => Math.max(1, Math.round((Date.parse(when) - now()) / 1000));
 
 async function attempt(act, button) {
   try {
@@ -60,11 +81,11 @@ async function attempt(act, button) {
 const ACTS = {
   add: () => open(null),
   edit: async (button) => {
-    try {
-      open(await ask("GET", urlOf(button.dataset.key)));
-    } catch (error) {
-      open({ key: button.dataset.key, gone: true }, error.message);
-    }
+    const mine = ++turn, entry = await ask("GET", urlOf(button.dataset.key)).catch((error) => error);
+    if (mine !== turn) return;
+    if (!(entry instanceof Error)) open(entry);
+    else if (entry.status === 404) open({ key: button.dataset.key, gone: true }, entry.message);
+    else throw entry;
   },
   delete: (button) => {
     const { key, warning, etag } = button.dataset;
@@ -90,18 +111,20 @@ const ACTS = {
     empty(`all ${dataset.indexes} indexes`, found.length, more, dataset.url, () => waysOf({ method: "DELETE", url: dataset.url }));
   },
   restore: (button) => {
-    const { key, revision, url, expires } = button.dataset;
+    const { key, revision, url, expires, value, there } = button.dataset;
+    const { option, argument } = lasting(expires === undefined ? null : expires ? secondsTo(expires) : Infinity);
     const when = expires === undefined ? "" : `,"expires_at":${expires ? JSON.stringify(expires) : "null"}`;
     const body = `{"revision":${revision}${when}}`;
     sure({
       title: `Restore revision ${revision}?`,
-      text: "That version is written again, as a new revision. The value there now stays in the history.",
+      text: `That version is written again, as a new revision${value === undefined ? "" : `: ${value}`}. The value there now${there === undefined ? "" : `, ${there},`} stays in the history.`,
       yes: "Restore",
+      risky: false,
       act: async () => { await ask("POST", url, { body }); changed(); },
       ways: () => waysOf(
         { method: "POST", url, body },
-        `state restore ${here().words} ${quoted(key)} ${revision}`,
-        `${here().handle}.restore(${JSON.stringify(key)}, ${revision})`,
+        `state restore ${here().words} ${quoted(key)} ${revision}${option}`,
+        `${here().handle}.restore(${JSON.stringify(key)}, ${revision}${argument})`,
       ),
     });
   },
@@ -119,21 +142,27 @@ function empty(what, count, more, url, ways) {
 }
 
 function urlOf(key) {
-  const { state, which } = document.getElementById("state").dataset;
+  const { state, which } = document.querySelector("[data-state]").dataset;
   return `${state}/${encodeURIComponent(key)}${which ? "?" + which : ""}`;
 }
 
 function open(entry, problem = "") {
+  turn += 1;
   fill(entry);
-  part("problem").textContent = problem;
-  part("problem").hidden = !problem;
+  wrong(problem);
   document.getElementById("edit").showModal();
   part(entry ? "value" : "key").focus();
 }
 
+function wrong(problem) {
+  part("problem").textContent = problem;
+  part("problem").hidden = !problem;
+  return null;
+}
+
 function fill(entry) {
   seen = entry && !entry.gone ? entry : null;
-  part("title").textContent = entry ? `Edit ${entry.key}` : "Add a key";
+  part("title").textContent = entry ? `Edit ${plain(entry.key)}` : "Add a key";
   part("key-field").hidden = Boolean(entry);
   part("key").value = entry?.key ?? "";
   const masked = Boolean(entry?.masked);
@@ -158,12 +187,29 @@ function expiry(entry) {
 // Say what is wrong with the value, while it is being typed; return whether it can be sent.
 function tell() {
   const text = part("value").value, said = part("check");
-  const wrong = text.trim() ? check(text) : { message: "a value is missing", at: 0 };
-  said.textContent = wrong ? `${place(text, wrong.at)}: ${wrong.message}` : "valid JSON; it is stored digit for digit";
-  said.classList.toggle("wrong", Boolean(wrong) && text.trim() !== "");
-  part("save").disabled = Boolean(wrong);
-  return !wrong;
+  const fault = text.trim() ? check(text) : { message: "a value is missing", at: 0 };
+  const doubt = fault ? "" : moved(text);
+  const isSecret = seen?.masked && !text.trim();
+  said.textContent = isSecret ? "The value there is secret and not shown. What you write here replaces it." : fault ? `${place(text, fault.at)}: ${fault.message}` : doubt || fine(text);
+  said.classList.toggle("wrong", (Boolean(fault) && text.trim() !== "") || doubt !== "");
+  part("save").disabled = Boolean(fault);
+  return !fault;
 }
+
+// A checkpoint's mark may have a digest of the items up to its number, which is no good for another number.
+function moved(text) {
+  const before = typeof seen?.value === "string" ? seen.value : "", digest = DIGEST.exec(before)?.[1];
+  if (!digest || digest !== DIGEST.exec(text)?.[1] || done(text) === done(before)) return "";
+  return `The digest is that of item ${done(before)}: with another number the next attempt refuses this mark. Without a digest it goes on after any item: {"done": ${done(text)}}.`;
+}
+
+const DIGEST = /"digest": ?("[^"]+")/;
+const done = (json) => /"done": ?(\d+)/.exec(json)?.[1];
+
+// What is said of a value that can be sent.
+const fine = (text) => (DIGEST.test(text) && done(text)
+  ? 'A checkpoint\'s mark. To have the next attempt go on after another item, write {"done": N} without a digest.'
+  : "valid JSON; 2⁷⁰, 1.0 and -0.0 keep their digits");
 
 function request() {
   const headers = seen ? { "If-Match": `"${seen.etag}"` } : { "If-None-Match": "*" };
@@ -183,23 +229,22 @@ function expires() {
 }
 
 async function save() {
-  part("problem").hidden = true;
+  wrong("");
   if (!tell()) return;
+  const mine = turn;
   part("save").disabled = true;
   try {
     if (!part("key").value) throw new Error("The key is missing.");
     const { url, ...more } = request();
     await ask("PUT", url, more);
-    document.getElementById("edit").close();
+    if (mine === turn) document.getElementById("edit").close();
     changed();
   } catch (error) {
+    if (mine !== turn) return; // it was closed, and may be open for another key
     if (error.status === 412) conflict(error.current);
-    else {
-      part("problem").textContent = error.message;
-      part("problem").hidden = false;
-    }
+    else wrong(error.message);
   } finally {
-    part("save").disabled = false;
+    if (mine === turn) part("save").disabled = false;
   }
 }
 
@@ -207,10 +252,10 @@ function conflict(current) {
   theirs = current ?? { key: part("key").value, gone: true };
   const by = current?.writer;
   part("conflict-who").textContent = current
-    ? `Revision ${current.revision}, written by ${by.kind === "task" ? `attempt ${by.attempt}` : `${by.kind} ${by.name ?? ""}`}. Nothing was overwritten.`
+    ? `Revision ${current.revision}, written by ${by.kind === "task" ? `attempt ${by.attempt}` : [by.kind, by.name && plain(by.name)].filter(Boolean).join(" ")}. Nothing was overwritten.`
     : "It was deleted, or has expired. Nothing was written.";
-  part("theirs").textContent = !current ? "(no value)" : current.masked ? "(masked)" : laidOut(current.value);
-  part("yours").textContent = part("value").value;
+  part("theirs").textContent = !current ? "(no value)" : current.masked ? "(masked)" : plain(laidOut(current.value));
+  part("yours").textContent = plain(part("value").value);
   part("conflict").hidden = false;
   part("over").focus();
 }

@@ -68,7 +68,7 @@ class Reader {
       this.at += 1;
       this.space();
       const begin = this.at, keeps = kept && KEPT.has(name);
-      const value = this.value(depth + 1, kept && !keeps);
+      const value = this.value(keeps ? 0 : depth + 1, kept && !keeps); // the envelope does not count
       found[name] = keeps ? this.text.slice(begin, this.at) : value;
       this.space();
       const next = this.text[this.at];
@@ -123,6 +123,10 @@ export function check(text) {
     throw error;
   }
 }
+
+// A text with what cannot be seen, or turns others round, written as an escape, for reading only.
+export const plain = (text) => text.replace(/[\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\x7f-\x9f]/g,
+  (found) => `\\u${found.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
 export function place(text, at) {
   const before = text.slice(0, at).split("\n");

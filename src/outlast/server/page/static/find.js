@@ -3,6 +3,7 @@
 import { ask, quoted } from "./asking.js";
 import { waysOf } from "./copy.js";
 import { sure } from "./sure.js";
+import { now } from "./times.js";
 
 let section;
 
@@ -66,7 +67,7 @@ const which = (row) => `${row.dataset.address} ${row.dataset.key}`;
 
 function moment(choice) {
   if (choice === "never") return "null";
-  return JSON.stringify(choice === "default" ? choice : new Date(Date.now() + Number(choice) * 86400_000).toISOString());
+  return JSON.stringify(choice === "default" ? choice : new Date(now() + Number(choice) * 86400_000).toISOString());
 }
 
 function confirm(rows, verb, text, changes) {

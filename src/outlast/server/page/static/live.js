@@ -2,12 +2,14 @@
 // While the stream is broken it looks every few seconds. So nothing is missed: what is shown is always a whole look.
 
 import { read } from "./exact.js";
+import { compare } from "./times.js";
 
-const LEAST_PAUSE = 700, WHILE_BROKEN = 3000;
+const LEAST_PAUSE = 700, WHILE_BROKEN = 3000, LONGEST_PRESS = 5000;
+const SCROLLED = ".scroll, .keys-list, pre";
 const mark = document.getElementById("live");
 const { root, events, poll } = document.body.dataset;
 
-let show, source = null, streaming = false, looking = false, wanted = false, pause = LEAST_PAUSE, timer = 0, looked = 0, ended = false;
+let show, source = null, opened = 0, pressed = -Infinity, streaming = false, looking = false, wanted = false, pause = LEAST_PAUSE, timer = 0, looked = 0, ended = false;
 const shown = new Map(); // the text of each part, as the server last gave it
 
 function say(is, why = "") {
@@ -22,6 +24,8 @@ export function live(showTimes) {
   if (!mark) return;
   if (events === undefined) say("live", `looks every ${poll} s`);
   else listen();
+  window.addEventListener("pointerdown", () => { pressed = performance.now(); }, true);
+  for (const name of ["pointerup", "pointercancel"]) window.addEventListener(name, () => { pressed = -Infinity; }, true);
   document.addEventListener("visibilitychange", () => (document.hidden ? quiet() : wake()));
   window.addEventListener("online", wake);
   document.addEventListener("outlast:changed", () => look());
@@ -31,24 +35,24 @@ export function live(showTimes) {
 // --- The stream ---
 
 function listen() {
-  if (source || ended) return;
+  if (source || ended || document.hidden) return; // a browser has six connections to a server, for all its tabs
   source = new EventSource(`${root}/api/outlast/v1/events${events ? "?" + events : ""}`);
-  source.addEventListener("open", () => {
+  opened = performance.now();
+  source.addEventListener("position", () => { // its first event: what is on the way may keep events back
     streaming = true;
     look(); // what happened while nobody listened
   });
   source.addEventListener("error", () => {
-    streaming = false;
-    if (source.readyState === EventSource.CLOSED) {
-      source = null;
-      setTimeout(listen, WHILE_BROKEN);
-    }
-    say("reconnecting", "the stream of changes broke off; the page looks for itself meanwhile");
+    quiet();
+    setTimeout(listen, WHILE_BROKEN);
+    broken();
   });
   source.addEventListener("run", soon);
   source.addEventListener("reset", soon);
   source.addEventListener("entry", (event) => concerns(event.data) && soon());
 }
+
+const broken = () => say("reconnecting", "the stream of changes broke off, or tells nothing; the page looks for itself meanwhile");
 
 function concerns(text) {
   const { task, index } = document.getElementById("state")?.dataset ?? {};
@@ -71,8 +75,13 @@ function wake() {
 
 function tick() {
   setInterval(() => {
-    const due = events !== undefined && !streaming ? 0 : Number(poll) * 1000;
-    if (!document.hidden && !ended && performance.now() - looked >= due) look();
+    const now = performance.now(), due = events !== undefined && !streaming ? 0 : Number(poll) * 1000;
+    if (document.hidden || ended || now - looked < due) return;
+    if (source && now - opened > (streaming ? due : 10 * WHILE_BROKEN)) { // so long silent, it may be deaf, as after a sleep
+      quiet();
+      listen();
+    }
+    look();
   }, WHILE_BROKEN);
 }
 
@@ -90,11 +99,14 @@ async function look() {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" }, signal: AbortSignal.timeout(15000) });
     if (answer.status === 401) return over();
     ended = false;
-    if (answer.status === 404) return say("stale", "this is not there any more");
+    if (answer.status === 404) return say("gone", "this is not there any more; what you see is how it was");
     if (!answer.ok) throw new Error(answer.statusText);
-    put(new DOMParser().parseFromString(await answer.text(), "text/html"));
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    while (performance.now() - pressed < LONGEST_PRESS) await new Promise((done) => setTimeout(done, 100)); // or a click is lost
+    compare(fresh.body.dataset.now);
+    put(fresh);
     if (streaming || events === undefined) say("live");
-    else if (mark.dataset.is !== "starting") say("reconnecting");
+    else if (mark.dataset.is !== "starting" || performance.now() - opened > WHILE_BROKEN) broken();
   } catch (error) {
     say("stale", "the server does not answer; what you see may be old");
     looked = -Infinity; // look again soon, whether or not the stream is there
@@ -129,10 +141,11 @@ function put(fresh) {
 
 function replace(there, part) {
   const place = whereIs(there), open = [...there.querySelectorAll("details[open][id]")].map((each) => each.id);
-  const scrolled = [...there.querySelectorAll(".scroll")].map((each) => each.scrollLeft);
+  const within = (each) => [each, ...each.querySelectorAll(SCROLLED)];
+  const scrolled = within(there).map((each) => [each.scrollLeft, each.scrollTop]);
   there.replaceWith(part);
   for (const id of open) document.getElementById(id)?.setAttribute("open", "");
-  part.querySelectorAll(".scroll").forEach((each, index) => { each.scrollLeft = scrolled[index] || 0; });
+  within(part).forEach((each, index) => { [each.scrollLeft, each.scrollTop] = scrolled[index] ?? [0, 0]; });
   if (place) part.querySelector(place)?.focus({ preventScroll: true });
 }
 

@@ -43,7 +43,7 @@ function preview(event) {
 
 // What the next attempt does then, as far as the keys tell.
 function foretell() {
-  const { would, because } = form.dataset;
+  const { would, because } = document.getElementById("retry-keys").dataset; // put in anew with the keys
   if (keeps() === "discard") return "Then it begins from the start: nothing is kept, and a job that still runs elsewhere is forgotten.";
   const gone = forgotten();
   if (gone.includes(because)) return `Then it does not find ${because}, and begins as if that had not been.`;
@@ -89,14 +89,17 @@ async function begin() {
   }
 }
 
+const named = ({ task_id: task, map_index: index }) => (index < 0 ? task : `${task}[${index}]`);
+
 function confirm(touched) {
   const gone = forgotten();
-  const what = { keep: "What they have stored stays.", discard: "What they have stored is deleted: they begin from the start. A job that still runs elsewhere is forgotten, not cancelled.", some: gone.length ? `Deleted in the same step: ${gone.join(", ")}. Their history stays.` : "Every key is kept." }[keeps()];
+  const what = { keep: "What is stored stays.", discard: "What is stored is deleted. A job that still runs elsewhere is forgotten, not cancelled.", some: gone.length ? `Deleted in the same step: ${gone.join(", ")}. Their history stays.` : "Every key is kept." }[keeps()];
   const running = touched.some((each) => each.state === "running") ? " An attempt that runs is stopped." : "";
   sure({
-    title: `Run ${touched.length} task instance${touched.length === 1 ? "" : "s"} again?`,
-    text: what + running,
-    list: touched.slice(0, 50).map((each) => `${each.task_id}${each.map_index < 0 ? "" : `[${each.map_index}]`}: ${each.state}`).concat(touched.length > 50 ? [`and ${touched.length - 50} more`] : []),
+    title: `Run ${touched.length === 1 ? named(touched[0]) : `${touched.length} task instances`} again?`,
+    text: `${what}${running} ${touched.length === 1 ? foretell() + " " : ""}What waits for them runs again only where it is listed.`,
+    risky: keeps() === "discard" || gone.length > 0,
+    list: touched.slice(0, 50).map((each) => `${named(each)}: ${each.state}`).concat(touched.length > 50 ? [`and ${touched.length - 50} more`] : []),
     yes: "Run again",
     act: async () => {
       await ask("POST", form.dataset.clear, { body: body(false) });

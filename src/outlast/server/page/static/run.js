@@ -18,6 +18,7 @@ const ACTS = {
       title: "Run again what has failed?",
       text: "What they have stored stays: each goes on where it was, or finds its job. What gave up because of them is run as well. To discard state, choose it at the task.",
       yes: "Run again",
+      risky: false,
       act: async () => { await ask("POST", request.url, request); changed(); },
       ways: () => ({ ...waysOf(request), line: again }),
     });

@@ -4,10 +4,15 @@ const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 const CLOCK = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
 // How far the server's clock is ahead of this machine's, in milliseconds.
-let ahead = Date.parse(document.body.dataset.now) - Date.now();
-if (Math.abs(ahead) < 2000) ahead = 0;
+let ahead = 0;
 
-const now = () => Date.now() + ahead;
+// Compare again with each look: a clock may be set, or jump where a machine has slept.
+export function compare(theirs) {
+  const found = Date.parse(theirs) - Date.now();
+  ahead = Math.abs(found) < 2000 ? 0 : found;
+}
+
+export const now = () => Date.now() + ahead;
 
 export function span(seconds) {
   let rest = Math.max(0, Math.floor(seconds));
@@ -45,6 +50,7 @@ export function show(root) {
 }
 
 export function times() {
+  compare(document.body.dataset.now);
   show(document);
   setInterval(() => document.hidden || show(document), 1000);
   return show;

@@ -1,0 +1,172 @@
+"""An export or import that is interrupted, done again, or beside an Airflow that changes meanwhile, loses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from outlast import Store, connect
+from outlast.errors import Unauthorized
+from outlast.integrations.airflow.airflow_rest import AirflowApi
+from outlast.integrations.airflow.transfer import Journal, Outcome, export_state, import_state
+from outlast.values import Writer
+
+from .airflow_rest_server import AirflowServer
+
+ANN = Writer("person", name="ann@desk")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with connect(tmp_path / "store.db") as store:
+        yield store
+
+
+@pytest.fixture
+def airflow() -> Iterator[AirflowServer]:
+    with AirflowServer() as airflow:
+        yield airflow
+
+
+def exported(store: Store, airflow: AirflowServer, journal: Path, **more: object) -> Outcome:
+    api, done = AirflowApi(airflow.url), Journal(str(journal), airflow.url)
+    try:
+        return export_state(store, api, done, **more)  # type: ignore[arg-type]
+    finally:
+        done.close()
+
+
+def filled(store: Store, airflow: AirflowServer, runs: int = 3) -> dict[tuple[str, str], object]:
+    for run in range(runs):
+        airflow.add(f"r{run}")
+        store.task(f"dag/r{run}/task").set_many({"a": run, "b": [run]})
+    return {(f"dag/r{run}/task", key): value for run in range(runs) for key, value in (("a", run), ("b", [run]))}
+
+
+def values(airflow: AirflowServer) -> dict[tuple[str, str], object]:
+    return {place: held["value"] for place, held in airflow.state.items()}
+
+
+@pytest.mark.parametrize("entry", range(1, 7))
+def test_an_export_that_ends_at_any_entry_goes_on_there(
+    store: Store, airflow: AirflowServer, tmp_path: Path, entry: int
+) -> None:
+    wanted = filled(store, airflow)
+
+    def interrupted(outcome: Outcome) -> None:
+        if outcome.written == entry:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        exported(store, airflow, tmp_path / "journal", progress=interrupted)
+    again = exported(store, airflow, tmp_path / "journal")
+    assert (again.written, again.same, again.skipped) == (6 - entry, entry, [])
+    assert values(airflow) == wanted
+
+
+def test_an_airflow_that_was_set_up_anew_is_not_taken_for_filled(
+    store: Store, airflow: AirflowServer, tmp_path: Path
+) -> None:
+    wanted = filled(store, airflow)
+    exported(store, airflow, tmp_path / "journal")
+    airflow.state.clear()
+    told = exported(store, airflow, tmp_path / "journal")
+    assert (told.written, told.same, len(told.skipped)) == (0, 0, 6)
+    assert "gone from Airflow since; --overwrite" in told.skipped[0].why
+    assert exported(store, airflow, tmp_path / "journal", overwrite=True).written == 6
+    assert values(airflow) == wanted
+
+
+def test_what_tasks_have_written_since_stays_unless_it_is_to_be_overwritten(
+    store: Store, airflow: AirflowServer, tmp_path: Path
+) -> None:
+    filled(store, airflow, 1)
+    exported(store, airflow, tmp_path / "journal")
+    airflow.state["dag/r0/task", "a"]["value"] = "newer"
+    told = exported(store, airflow, tmp_path / "journal")
+    assert (told.written, told.same, told.skipped) == (0, 2, [])
+    assert exported(store, airflow, tmp_path / "journal", overwrite=True).written == 1
+    assert airflow.state["dag/r0/task", "a"]["value"] == 0
+
+
+def test_a_row_past_its_time_is_not_another_value(store: Store, airflow: AirflowServer, tmp_path: Path) -> None:
+    filled(store, airflow, 1)
+    airflow.state["dag/r0/task", "a"] = {"value": "old", "expires_at": "2026-01-01T00:00:00Z"}
+    assert exported(store, airflow, tmp_path / "journal").written == 2
+
+
+def test_a_file_that_is_no_journal_is_read_past(store: Store, airflow: AirflowServer, tmp_path: Path) -> None:
+    filled(store, airflow, 1)
+    (tmp_path / "journal").write_text('1\n["to"]\n{"other": 1}\nno JSON\n{"to": "http')
+    assert exported(store, airflow, tmp_path / "journal").written == 2
+    assert exported(store, airflow, tmp_path / "journal").same == 2
+
+
+def test_a_token_that_was_asked_for_is_asked_for_again_when_it_has_expired(store: Store, tmp_path: Path) -> None:
+    with AirflowServer(calls_a_token=2) as airflow:
+        wanted = filled(store, airflow)
+        assert exported(store, airflow, tmp_path / "journal").written == 6
+        assert values(airflow) == wanted
+        assert airflow.tokens > 2
+
+
+def test_one_that_was_given_is_not_and_the_next_export_goes_on(store: Store, tmp_path: Path) -> None:
+    with AirflowServer(calls_a_token=5) as airflow:
+        filled(store, airflow)
+        airflow.tokens, airflow.left = 1, 5
+        journal = Journal(str(tmp_path / "journal"), airflow.url)
+        with pytest.raises(Unauthorized, match="Invalid JWT token"):
+            export_state(store, AirflowApi(airflow.url, token="token-1"), journal)
+        journal.close()
+        written = len(airflow.state)
+        assert written > 0
+        again = exported(store, airflow, tmp_path / "journal")
+        assert (again.written, again.same) == (6 - written, written)
+
+
+def test_an_import_misses_no_task_instance_while_others_are_tried_again(store: Store, airflow: AirflowServer) -> None:
+    """A new try has a new id, so its row goes to the end of the list, and all behind it move forward."""
+    for run in range(250):
+        airflow.state[f"dag/{airflow.add(f'r{run}')['dag_run_id']}/task", "a"] = {"value": run, "expires_at": None}
+
+    def tried_again() -> None:
+        for _ in range(7):
+            airflow.instances.append(airflow.instances.pop(0))
+
+    airflow.after_page = tried_again
+    told = import_state(AirflowApi(airflow.url), store, writer=ANN, dag_id="dag")
+    assert (told.written, told.skipped) == (250, [])
+    assert store.task("dag/r249/task").get("a") == 249
+
+
+@pytest.mark.parametrize("limit", [1, 2, 10])
+def test_an_airflow_with_shorter_pages_is_read_to_its_end(store: Store, limit: int) -> None:
+    with AirflowServer(page_limit=limit) as airflow:
+        for run in range(25):
+            airflow.state[f"dag/{airflow.add(f'r{run}')['dag_run_id']}/task", "a"] = {"value": run}
+        assert import_state(AirflowApi(airflow.url), store, writer=ANN, dag_id="dag").written == 25
+
+
+def test_a_run_whose_id_no_store_takes_is_told_and_the_others_go_on(store: Store, airflow: AirflowServer) -> None:
+    for run_id in ("r1", "a/b", "r2"):
+        airflow.add(run_id)
+        airflow.state[f"dag/{run_id}/task", "a"] = {"value": run_id, "expires_at": None}
+    told = import_state(AirflowApi(airflow.url), store, writer=ANN)
+    assert told.written == 2
+    assert [skipped.what for skipped in told.skipped] == ["dag/a/b/task a"]
+    assert store.task("dag/r2/task").get("a") == "r2"
+
+
+def test_an_entry_keeps_its_expiry_there_and_back(store: Store, airflow: AirflowServer, tmp_path: Path) -> None:
+    airflow.add("r1")
+    store.task("dag/r1/task").set("a", 1, retention=timedelta(days=3))
+    exported(store, airflow, tmp_path / "journal")
+    with connect(tmp_path / "back.db") as back:
+        assert import_state(AirflowApi(airflow.url), back, writer=ANN).written == 1
+        one, other = store.task("dag/r1/task").entry("a"), back.task("dag/r1/task").entry("a")
+    assert one is not None
+    assert other is not None
+    assert one.expires_at == other.expires_at
