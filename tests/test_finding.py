@@ -81,6 +81,14 @@ def test_an_exact_id_is_looked_up_by_the_backend_and_a_pattern_is_not() -> None:
     assert next(plan) == Find("nightly", None, "ingest", limit=finding.PAGE)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "ending"),
+    [("*job_id", "job_id"), ("*", ""), ("*a*", ""), ("**", ""), ("?a", ""), ("*\0", ""), ("a", "")],
+)
+def test_the_end_of_keys_is_looked_up_by_the_backend(pattern: str, ending: str) -> None:
+    assert next(finding.find(lambda: 0, key=pattern)).ending == ending
+
+
 def test_a_name_with_brackets_is_found_by_itself(store: outlast.Store) -> None:
     store.task("d[1]/r/t").set("k[0]", 1)
     assert places(store.find(dag="d[1]", key="k[0]")) == ["d[1]/r/t k[0]"]

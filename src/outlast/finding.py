@@ -69,7 +69,9 @@ def find(
     found: list[Match] = []
     after: tuple[int, str] | None = None
     while True:
-        page: FindPage = yield Find(*place, assets=assets, after=after, limit=page_size, name=_exact(key))
+        page: FindPage = yield Find(
+            *place, assets=assets, after=after, limit=page_size, name=_exact(key), ending=_ending(key)
+        )
         fitting = (row for row in page.rows if all(test(row) for test in tests))
         room = None if most is None else most - len(found)
         found += [Match(row.scope, codec.entry_of(row.row)) for row in islice(fitting, room)]
@@ -93,6 +95,13 @@ def matches(text: str, pattern: str) -> bool:
 
 def _exact(pattern: str | None) -> str | None:
     return None if pattern is None or is_pattern(pattern) else pattern
+
+
+def _ending(pattern: str | None) -> str:
+    """Return what a key ends with that fits a pattern like `*job_id`: such keys alone are read."""
+    if pattern is None or not pattern.startswith("*") or is_pattern(pattern[1:]):
+        return ""
+    return pattern[1:] if pattern.isascii() and pattern.isprintable() else ""
 
 
 def _name_tests(places: dict[str, str | None], key: str | None) -> Iterator[Test]:

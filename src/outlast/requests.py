@@ -139,7 +139,7 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """What is recorded of a scope's origin, and when an attempt of a number but no origin raised its fence (0: never)."""
+    """What is recorded of a scope's origin, and when an attempt without one raised its fence (0: never)."""
 
     origin: str | None
     started: int | None

@@ -161,6 +161,14 @@ def test_a_folder_that_is_made_is_private_and_one_that_is_there_may_be_shared(tm
     assert stat.S_IMODE((tmp_path / "made").stat().st_mode) == 0o700
 
 
+@pytest.mark.parametrize("written", ["{}/payloads/", "{}//x/../payloads", "file://{}/payloads/"])
+def test_a_folder_may_be_written_in_several_ways(tmp_path: Path, written: str) -> None:
+    place = open_payloads(written.format(tmp_path))
+    assert place.url == str(tmp_path / "payloads")
+    place.write(f"{PLACE}/payload", b"data")
+    assert list(Folder(str(tmp_path / "payloads")).names()) == [f"{PLACE}/payload"]
+
+
 def test_a_relative_path_and_an_unknown_scheme_are_refused() -> None:
     with pytest.raises(ConfigError, match="absolute path"):
         open_payloads("state/payloads")

@@ -287,7 +287,7 @@ def test_commands_can_be_copied(door: Door) -> None:
     door.task().set("page", 41)
     text = unescape(html(door, TASK))
     assert f"outlast state ls etl/r1/load --store {door.url}" in text
-    assert f"with outlast.connect('{door.url}') as store:" in text
+    assert f'with outlast.connect("{door.url}") as store:' in text
     assert f'curl -H "Authorization: Bearer $OUTLAST_TOKEN" \'{door.url}/api/outlast/v1/runs/etl/r1' in text
 
 

@@ -79,6 +79,58 @@ def test_an_attempt_that_wrote_nothing_says_so(door: Door) -> None:
     assert "Attempt 2 failed; it wrote nothing." in text_of(html(door, TASK), "summary")
 
 
+# --- The ribbon ----------------------------------------------------------------------------------------------------
+
+
+def bars(page: str) -> list[tuple[str, float, float]]:
+    """Return what is drawn: each bar's kind, and from where to where on an axis of 1,000."""
+    found = re.findall(r'<rect class="(\w+)[^"]*" x="([^"]+)" y="[06]" width="([^"]+)"', page)
+    return [(kind, float(x), float(x) + float(width)) for kind, x, width in found]
+
+
+def test_a_long_pause_between_attempts_is_cut_short(door: Door) -> None:
+    started(door)
+    desk = door.desk()
+    for pause in (3600, 90, 0):
+        desk.begin("load")
+        door.clock.move(seconds=10)
+        desk.report(desk.fence("load"), "failed", retries=9, error="no")
+        door.clock.move(seconds=pause)
+    page = html(door, TASK)
+    cuts = [("cut", 313.33, 343.33), ("cut", 656.67, 686.67)]
+    attempts = [("bar", 0, 313.33), ("bar", 343.33, 656.67), ("bar", 686.67, 1000)]
+    told = [pytest.approx(each[1:], abs=0.1) for cut_lane in attempts for each in (*cuts, cut_lane)]
+    assert [each[1:] for each in bars(page)] == told
+    assert "Striped: 1 h, 1 min 30 s without an attempt or a write, cut short." in text_of(page, "ribbon")
+
+
+def test_a_pause_that_is_not_long_is_as_long_as_it_was(door: Door) -> None:
+    started(door)
+    desk = door.desk()
+    for pause in (20, 0):
+        desk.begin("load")
+        door.clock.move(seconds=10)
+        desk.report(desk.fence("load"), "failed", retries=9, error="no")
+        door.clock.move(seconds=pause)
+    page = html(door, TASK)
+    assert bars(page) == [("bar", 0, 250), ("bar", 750, 1000)]
+    assert "cut short" not in page
+
+
+def test_a_person_who_wrote_in_a_pause_is_between_two_cuts(door: Door) -> None:
+    started(door)
+    desk = door.desk()
+    desk.begin("load")
+    door.clock.move(seconds=10)
+    desk.report(desk.fence("load"), "failed", retries=9, error="no")
+    for _ in range(2):
+        door.clock.move(seconds=600)
+        door.put("/api/outlast/v1/runs/etl/r1/tasks/load/state/page", value=1)
+    page = html(door, TASK)
+    assert text_of(page, "ribbon").count("10 min") == 1 + 2 * 2 + 1
+    assert [float(x) for x in re.findall(r'<line class="tick" x1="([^"]+)"', page)] == [1000, 970]
+
+
 # --- Numbers -------------------------------------------------------------------------------------------------------
 
 

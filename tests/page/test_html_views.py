@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from html import unescape
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -193,6 +194,62 @@ def test_the_job_of_any_operator_has_a_card_with_its_token(door: Door) -> None:
     assert f"The next attempt asks for job {JOB}" in told
 
 
+def test_the_run_says_which_job_runs_elsewhere(door: Door) -> None:
+    started(door)
+    desk = door.desk()
+    door.task("train").set("remote_job_id", "left by a run before")  # it has not begun
+    assert "job" not in text_of(html(door, RUN), "tasks")
+    desk.begin("load")
+    first = attempt(door, 1)
+    first.set_many({"batch_job_id": "batch-17", "remote_job_id": "job-d030c5", "page": 3})
+    told = text_of(html(door, RUN), "tasks")
+    assert re.search(r"load running 1 \S+ \S+ job job-d030c5 runs elsewhere, submitted 20\d\d-", told), told
+    assert "left by" not in told
+    first.delete("remote_job_id")
+    assert "job batch-17 runs elsewhere" in text_of(html(door, RUN), "tasks")
+    desk.report(desk.fence("load"), "crashed", crash_retries=3, error="killed")
+    told = text_of(html(door, RUN), "tasks")
+    assert re.search(r"killed job batch-17 was submitted [^;]+; the next attempt asks for it", told), told
+    desk.begin("load")
+    desk.report(desk.fence("load"), "success")
+    assert "batch-17" not in text_of(html(door, RUN), "tasks")
+
+
+def test_a_jobs_id_is_shown_as_it_is_written_or_not_at_all(door: Door) -> None:
+    desk = door.desk()
+    desk.start("secret", "number", "long", TaskSpec("copy", 0), "load[1]")
+    ids = {
+        "secret": "x",
+        "number": 2**70,
+        "long": {"host": "vm", "folder": f"{'y' * 50}/job-1", "pid": 7},
+        "load[1]": "<b>",
+    }
+    for task, value in ids.items():
+        desk.begin(task)
+        door.task(task).set("password_job_id" if task == "secret" else "job_id", value)
+    desk.begin("copy", 0)
+    door.store.task("etl/r1/copy/0").set("job_id", "mapped")
+    told = text_of(html(door, RUN), "tasks")
+    for shown in ("job runs", f"job {2**70} runs", "job …job-1 runs", "job <b> runs"):
+        assert shown in told
+    assert told.count("runs elsewhere") == 4
+    assert "mapped" not in told
+
+
+def test_a_path_with_nothing_is_a_page_to_browsers_alone(door: Door) -> None:
+    for path in ("/nosuch", "/runs", "/runs/etl/r1/x/y", "/%3Cscript%3E"):
+        answer = door.get(path, headers={"Accept": "text/html,*/*"})
+        assert (answer.status, answer.headers["Content-Type"]) == (404, "text/html; charset=utf-8")
+        assert "<h1>There is no such thing</h1>" in answer.text
+        assert f"nothing at /{door.url.rpartition('/')[2]}{unquote(path)}." in unescape(answer.text)
+        assert "<script>" not in answer.text
+        told = door.get(path, headers={"Accept": "application/json"})
+        assert (told.status, told.json()) == (404, {"detail": "Not Found", "code": "not_found"})
+    for path in ("/api/outlast/v1/nosuch", "/static/nosuch"):
+        assert door.get(path, headers={"Accept": "text/html"}).json()["code"] == "not_found"
+    assert door.post("/nosuch", headers={"Accept": "text/html"}).json()["code"] == "not_found"
+
+
 def test_an_asset_has_a_row_a_run(door: Door) -> None:
     for run in ("r1", "r2"):
         desk = door.desk(run)
@@ -246,7 +303,7 @@ def below(tmp_path: Any) -> Iterator[Door]:
         yield door
 
 
-@pytest.mark.parametrize("path", ["/", "/login", "/login?once=x", RUN])
+@pytest.mark.parametrize("path", ["/", "/login", "/login?once=x", RUN, "/nosuch"])
 def test_a_stranger_sees_a_page_that_looks_like_the_others(below: Door, path: str) -> None:
     page = below.get(path, headers={"Accept": "text/html"}).text
     assert re.search(r'href="/\d+/static/page.css"', page)

@@ -82,21 +82,20 @@ def test_a_value_above_the_limit_is_refused_by_its_size(door: Door) -> None:
 
 def test_others_are_answered_while_a_large_body_is_looked_at(door: Door) -> None:
     body = b'{"value":[' + b"[]," * 900_000 + b"1]}"
-    worst, done = 0.0, threading.Event()
+    answered, done = 0, threading.Event()
 
     def watch() -> None:
-        nonlocal worst
+        nonlocal answered
         while not done.is_set():
-            began = time.monotonic()
             door.get("/api/v2/monitor/health")
-            worst = max(worst, time.monotonic() - began)
+            answered += not done.is_set()
 
     thread = threading.Thread(target=watch)
     thread.start()
     assert door.put(PLACE, text=body).status == 422
     done.set()
     thread.join()
-    assert worst < 3
+    assert answered >= 3  # who is kept waiting until the body has been read gets one answer before, at most
 
 
 # --- Import ------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ without the second that a program takes to start.
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import itertools
 import mmap
@@ -116,11 +117,20 @@ def nursery() -> Nursery:
 
 
 def low_port() -> int:
-    """Return a free port below those that clients are given, so that none of them takes it between two lives."""
+    """Return a free port below those that clients are given, so that none of them takes it between two lives.
+
+    It is this process's as long as that lives: another one's tests would else take it at such a moment, too.
+    """
+    places = f"/tmp/outlast-ports-{os.getuid()}"
+    os.makedirs(places, mode=0o700, exist_ok=True)
     while True:
         port = random.randrange(15_000, 32_000)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
+        mine = os.open(f"{places}/{port}", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        with suppress(OSError):
+            fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.create_server(("127.0.0.1", port)):
+                return port
+        os.close(mine)
 
 
 # --- In the nursery's process --------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from .feed_reader import FeedReader
 from .gate import Gate
 from .maintenance import Maintenance
 from .nameless import nameless
+from .page.rendering import is_looked_at, nowhere
 from .refusals import Refusals
 from .survey import Survey
 from .tokens import Tokens
@@ -94,6 +95,8 @@ async def _refused(request: Request, error: Exception) -> Response:
 async def _unrouted(request: Request, error: Exception) -> Response:
     """Answer for a path, or a method of one, that there is none of; Airflow's API does so without a code."""
     assert isinstance(error, HTTPException)
+    if error.status_code == 404 and is_looked_at(request):
+        return await nowhere(request)
     content = {"detail": error.detail}
     path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
     if not path.startswith("/api/v2/"):

@@ -86,7 +86,7 @@ class Folder:
     """Payloads as files, each written aside, synced and renamed."""
 
     def __init__(self, path: str) -> None:
-        self.url = self.path = path
+        self.url = self.path = os.path.normpath(path)
         self._is_marked = False
 
     def write(self, name: str, data: bytes) -> None:
@@ -163,13 +163,18 @@ class Folder:
 
     def _sync_folders(self, folder: str) -> None:
         """Make the names durable, from the file's folder up to the folder of payloads."""
-        while folder.startswith(self.path):
-            descriptor = os.open(folder, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        _sync(folder)
+        while folder != self.path:
             folder = os.path.dirname(folder)
+            _sync(folder)
+
+
+def _sync(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _refuse_unless_gone(error: OSError) -> None:

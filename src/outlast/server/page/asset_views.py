@@ -37,7 +37,7 @@ async def _assets(view: View) -> Response:
         poll=5,
         commands=[
             curl(view.server + path_of("assets")),
-            Command("Command line", command_line("outlast", "assets", "ls", "--store", view.server)),
+            Command("Command line", command_line("assets ls", store=view.server)),
             python(view.server, "print(store.scopes(assets=True))"),
         ],
     )

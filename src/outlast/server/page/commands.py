@@ -9,7 +9,7 @@ import msgspec
 
 from ..outlast_shapes import ScopeShape
 
-__all__ = ["Command", "address_words", "command_line", "curl", "python", "python_scope", "state_commands"]
+__all__ = ["Command", "command_line", "curl", "python", "python_scope", "scope_words", "state_commands", "text"]
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -19,9 +19,16 @@ class Command(msgspec.Struct, frozen=True):
     text: str
 
 
-def command_line(*words: str) -> str:
-    """Return words as a shell takes them."""
-    return shlex.join(words)
+def command_line(verb: str, *names: str, store: str, options: Sequence[str] = ()) -> str:
+    """Return a command as a shell takes it; options come first where a name could be taken for one."""
+    more = [*options, "--store", store]
+    words = [*more, "--", *names] if any(name.startswith("-") for name in names) else [*names, *more]
+    return shlex.join(["outlast", *verb.split(), *words])
+
+
+def text(string: str) -> str:
+    """Return a string as a program has it, and as the page's scripts write it."""
+    return msgspec.json.encode(string).decode()
 
 
 def curl(url: str) -> Command:
@@ -32,14 +39,15 @@ def curl(url: str) -> Command:
 def python(server: str, line: str) -> Command:
     """Return a program of one line in the block of a connected store."""
     more = "import datetime\n\n" if "datetime." in line else ""
-    return Command("Python", f"{more}import outlast\n\nwith outlast.connect({server!r}) as store:\n    {line}")
+    return Command("Python", f"{more}import outlast\n\nwith outlast.connect({text(server)}) as store:\n    {line}")
 
 
 def state_commands(scope: ScopeShape, url: str, server: str, key: str | None = None) -> list[Command]:
     """Return how to read a scope's state, or one key of it, without this page."""
-    verb, last = ("ls", []) if key is None else ("get", [key])
-    line = command_line("outlast", "state", verb, *address_words(scope), *last, "--store", server)
-    what = "items()" if key is None else f"get({key!r})"
+    names, options = scope_words(scope)
+    verb, last = ("state ls", []) if key is None else ("state get", [key])
+    line = command_line(verb, *names, *last, store=server, options=options)
+    what = "items()" if key is None else f"get({text(key)})"
     return [
         curl(url),
         Command("Command line", line),
@@ -47,11 +55,11 @@ def state_commands(scope: ScopeShape, url: str, server: str, key: str | None = N
     ]
 
 
-def address_words(scope: ScopeShape) -> Sequence[str]:
-    """Return how the command line is told of a scope."""
+def scope_words(scope: ScopeShape) -> tuple[list[str], list[str]]:
+    """Return how the command line is told of a scope: names, and options."""
     if scope.kind == "asset":
-        return ["--asset", scope.name] if scope.name is not None else ["--asset-uri", str(scope.uri)]
-    return [_address(scope)]
+        return [], ["--asset", scope.name] if scope.name is not None else ["--asset-uri", str(scope.uri)]
+    return [_address(scope)], []
 
 
 def _address(scope: ScopeShape) -> str:
@@ -62,6 +70,6 @@ def _address(scope: ScopeShape) -> str:
 def python_scope(scope: ScopeShape) -> str:
     """Return the expression that is a scope's state in a program."""
     if scope.kind == "asset":
-        name = repr(scope.name) if scope.name is not None else f"uri={scope.uri!r}"
+        name = text(scope.name) if scope.name is not None else f"uri={text(str(scope.uri))}"
         return f"store.asset({name})"
-    return f"store.task({_address(scope)!r})"
+    return f"store.task({text(_address(scope))})"

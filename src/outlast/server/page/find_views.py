@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from ..health import HealthShape
 from .asking import PREFIX, Refused, path_of
-from .commands import Command, command_line, curl, python
+from .commands import Command, command_line, curl, python, text
 from .rendering import View, route
 from .shapes import Found
 
@@ -24,9 +24,9 @@ _LIMIT: Final = 200
 
 async def _find(view: View) -> Response:
     fields = {name: view.query.get(name, "").strip() for name in (*_TEXTS, *_HOURS, *_SIZES)}
-    assets, text = "assets" in view.query, view.query.get("q", "").strip()
-    if text and not fields["key"]:
-        fields["key"] = text if any(character in text for character in "*?[") else f"*{text}*"
+    assets, jump = "assets" in view.query, view.query.get("q", "").strip()
+    if jump and not fields["key"]:
+        fields["key"] = jump if any(character in jump for character in "*?[") else f"*{jump}*"
     found, problem = None, None
     asked = criteria(fields, assets)
     if asked or "go" in view.query:
@@ -45,7 +45,7 @@ async def _find(view: View) -> Response:
         may_delete=view.may_write_assets if assets else view.may_write,
         commands=[
             curl(f"{view.server}{PREFIX}/find?{urlencode(asked)}"),
-            Command("Command line", command_line("outlast", "state", "find", *_options(asked), "--store", view.server)),
+            Command("Command line", command_line("state find", store=view.server, options=_options(asked))),
             python(view.server, f"print(store.find({_arguments(asked)}))"),
         ],
         poll=0,
@@ -62,13 +62,13 @@ def criteria(fields: dict[str, str], assets: bool) -> list[tuple[str, Any]]:
     return asked
 
 
-def _condition(text: str) -> str:
+def _condition(typed: str) -> str:
     """Return what a value has to be like; one that stands alone is the whole of it."""
     try:
-        msgspec.json.decode(text)
+        msgspec.json.decode(typed)
     except msgspec.DecodeError:
-        return text  # a condition, or the API says what is wrong with it
-    return f"$ == {text}"
+        return typed  # a condition, or the API says what is wrong with it
+    return f"$ == {typed}"
 
 
 def _seconds(hours: str) -> str:
@@ -81,8 +81,8 @@ def _seconds(hours: str) -> str:
 def _options(asked: list[tuple[str, Any]]) -> list[str]:
     words: list[str] = []
     for name, value in asked:
-        text = f"{value}s" if name in _HOURS else str(value)
-        words += ["--assets"] if name == "assets" else [f"--{name.replace('_', '-')}", text]
+        given = f"{value}s" if name in _HOURS else str(value)
+        words += ["--assets"] if name == "assets" else [f"--{name.replace('_', '-')}", given]
     return words
 
 
@@ -97,7 +97,7 @@ def _arguments(asked: list[tuple[str, Any]]) -> str:
             case _ if name in _HOURS:
                 words.append(f"{name}=datetime.timedelta(seconds={value})")
             case _:
-                words.append(f"{name}={value!r}")
+                words.append(f"{name}={text(str(value))}")
     return ", ".join(words)
 
 
@@ -105,7 +105,7 @@ async def _health(view: View) -> Response:
     told = await view.api.get(path_of("health"), HealthShape, also=503)
     commands = [
         curl(view.server + path_of("health")),
-        Command("Command line", command_line("outlast", "doctor", "--store", view.server)),
+        Command("Command line", command_line("doctor", store=view.server)),
         python(view.server, "print(store.scopes())"),
     ]
     return await view.page("health.html", told=told, commands=commands, poll=5)

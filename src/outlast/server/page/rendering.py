@@ -23,7 +23,7 @@ from ...errors import OutlastError
 from ..identity import Who, identify
 from .asking import Api, Refused
 
-__all__ = ["View", "alone", "readable", "route", "time_tag"]
+__all__ = ["View", "alone", "is_looked_at", "nowhere", "readable", "route", "time_tag"]
 
 #: Characters of a value that are shown in a list; all of it is a click away.
 SHORT: Final = 400
@@ -92,17 +92,37 @@ def route(path: str, show: Showing) -> Route:
     """Return a route that shows a view to whoever is logged in, and says what is wrong as a page."""
 
     async def endpoint(request: Request) -> Response:
-        try:
-            who = await identify(request)
-        except OutlastError as error:
-            return alone(request, error.status, "login", error.message)
-        view = View(request, who)
-        try:
-            return await show(view)
-        except Refused as refused:
-            return await view.page("refused.html", status=refused.status, refused=refused, poll=0)
+        return await _shown(request, show)
 
     return Route(path, endpoint, methods=["GET"], include_in_schema=False)
+
+
+async def _shown(request: Request, show: Showing) -> Response:
+    try:
+        who = await identify(request)
+    except OutlastError as error:
+        return alone(request, error.status, "login", error.message)
+    view = View(request, who)
+    try:
+        return await show(view)
+    except Refused as refused:
+        return await view.page("refused.html", status=refused.status, refused=refused, poll=0)
+
+
+def is_looked_at(request: Request) -> bool:
+    """Say whether a browser asks for a page: not a program, and nothing of the API."""
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    wants_page = "text/html" in request.headers.get("accept", "")
+    return request.method == "GET" and wants_page and not path.startswith(("/api/", "/static/"))
+
+
+async def nowhere(request: Request) -> Response:
+    """Show that there is no page at this path."""
+
+    async def show(view: View) -> Response:
+        raise Refused(404, f"The page has nothing at {request.url.path[:200]}.")
+
+    return await _shown(request, show)
 
 
 def alone(request: Request, status: int, kind: str, message: str = "") -> HTMLResponse:

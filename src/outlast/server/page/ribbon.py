@@ -11,12 +11,14 @@ import msgspec
 from ..outlast_shapes import AttemptShape
 from .shapes import Version
 
-__all__ = ["WIDTH", "Lane", "Ribbon", "Tick", "Write", "ribbon"]
+__all__ = ["WIDTH", "Lane", "Pause", "Ribbon", "Tick", "Write", "ribbon"]
 
 #: Units of the axis; the drawing is stretched to whatever room there is.
 WIDTH: Final = 1000.0
 #: Attempts and writes drawn at most, the newest.
 MOST_LANES, MOST_TICKS = 40, 600
+#: A pause is cut short to so many units where it is so many times as long as all attempts together; the longest are.
+_CUT, _LONG, _MOST_CUTS = 30.0, 2, 8
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -42,6 +44,20 @@ class Lane(msgspec.Struct, frozen=True):
     ticks: list[Tick]
 
 
+class Pause(msgspec.Struct, frozen=True):
+    """A long time in which nothing ran and nothing was written, cut short on the axis."""
+
+    begin: datetime
+    end: datetime
+    x: float = 0
+    width: float = _CUT
+
+    @property
+    def seconds(self) -> float:
+        """How long it was."""
+        return (self.end - self.begin).total_seconds()
+
+
 class Ribbon(msgspec.Struct, frozen=True):
     """All lanes, oldest attempt first, and what the axis spans."""
 
@@ -49,21 +65,24 @@ class Ribbon(msgspec.Struct, frozen=True):
     begin: datetime
     end: datetime
     left_out: int
+    pauses: list[Pause]
 
 
 def ribbon(attempts: Sequence[AttemptShape], writes: Sequence[Write], now: datetime) -> Ribbon | None:
     """Return the drawing, None where nothing has happened. `writes` are newest first."""
     shown, drawn = attempts[-MOST_LANES:], writes[:MOST_TICKS]
-    moments = [write.version.at for write in drawn]
-    for attempt in shown:
-        moments += [attempt.started_at, attempt.ended_at or now]
-    if not moments:
+    busy = [(attempt.started_at, attempt.ended_at or now) for attempt in shown]
+    stretches = sorted([*busy, *((write.version.at, write.version.at) for write in drawn)])
+    if not stretches:
         return None
-    begin, end = min(moments), max(moments)
-    span = (end - begin).total_seconds() or 1.0
+    begin, end = stretches[0][0], max(last for _, last in stretches)
+    pauses = _pauses(stretches, sum((last - first).total_seconds() for first, last in busy))
+    span = (end - begin).total_seconds() - sum(pause.seconds for pause in pauses) or 1.0
 
     def place(moment: datetime) -> float:
-        return round((moment - begin).total_seconds() / span * WIDTH, 2)
+        passed = [pause for pause in pauses if pause.end <= moment]
+        seconds = (moment - begin).total_seconds() - sum(pause.seconds for pause in passed)
+        return round(seconds / span * (WIDTH - _CUT * len(pauses)) + _CUT * len(passed), 2)
 
     by_attempt: dict[int | None, list[Tick]] = {}
     numbers = {attempt.number for attempt in shown}
@@ -74,7 +93,20 @@ def ribbon(attempts: Sequence[AttemptShape], writes: Sequence[Write], now: datet
     lanes = [_lane(attempt, place(attempt.started_at), place(attempt.ended_at or now), by_attempt) for attempt in shown]
     if None in by_attempt:
         lanes.append(Lane(None, 0, 0, by_attempt[None]))
-    return Ribbon(lanes, begin, end, len(attempts) - len(shown))
+    placed = [msgspec.structs.replace(pause, x=place(pause.begin)) for pause in pauses]
+    return Ribbon(lanes, begin, end, len(attempts) - len(shown), placed)
+
+
+def _pauses(stretches: Sequence[tuple[datetime, datetime]], busy: float) -> list[Pause]:
+    """Return the pauses between stretches (by their beginning) that are cut short, none where no attempt took time."""
+    found: list[Pause] = []
+    end = stretches[0][1]
+    for first, last in stretches:
+        if busy and (first - end).total_seconds() > _LONG * busy:
+            found.append(Pause(end, first))
+        end = max(end, last)
+    longest = sorted(found, key=lambda pause: pause.seconds, reverse=True)[:_MOST_CUTS]
+    return sorted(longest, key=lambda pause: pause.begin)
 
 
 def _lane(attempt: AttemptShape, start: float, end: float, ticks: dict[int | None, list[Tick]]) -> Lane:

@@ -22,7 +22,8 @@ from ..outlast_shapes import TaskShape
 from ..run_progress import RunProgressShape
 from . import grid
 from .asking import PREFIX, path_of
-from .commands import Command, command_line, curl, python
+from .commands import Command, command_line, curl, python, text
+from .jobs import Job, jobs_of
 from .progress import Progress, progress_told
 from .rendering import View, route
 from .shapes import Run, RunDetail, Runs
@@ -43,16 +44,14 @@ _PAGES = 20
 
 async def _runs(view: View) -> Response:
     query = view.query
-    dag, text, before = query.get("dag", ""), query.get("q", ""), query.get("before")
+    dag, part, before = query.get("dag", ""), query.get("q", ""), query.get("before")
     states = [state for state in query.getlist("state") if state in RUN_STATES]
     asked: list[tuple[str, Any]] = [("state", state) for state in states]
     asked += [("dag_id", dag)] if dag else []
-    found, following = await _matching(view, asked, text, before)
+    found, following = await _matching(view, asked, part, before)
     commands = [
         curl(f"{view.server}{PREFIX}/runs?{urlencode([*asked, ('limit', PAGE)])}"),
-        Command(
-            "Command line", command_line("outlast", "runs", "ls", *_as_options(dag, states), "--store", view.server)
-        ),
+        Command("Command line", command_line("runs ls", store=view.server, options=_as_options(dag, states))),
         python(view.server, f"print(store.runs_as(outlast.Writer()).list({_as_arguments(dag, states)}))"),
     ]
     return await view.page(
@@ -61,21 +60,21 @@ async def _runs(view: View) -> Response:
         before=following,
         dag=dag,
         states=states,
-        text=text,
+        text=part,
         all_states=RUN_STATES,
-        is_filtered=bool(dag or text or states or before),
+        is_filtered=bool(dag or part or states or before),
         commands=commands,
         events=urlencode([("kinds", "run"), *([("dag", dag)] if dag else [])]),
     )
 
 
-async def _matching(view: View, asked: list[tuple[str, Any]], text: str, before: Any) -> tuple[list[Run], int | None]:
-    """Return runs in whose DAG or id the text occurs, and where the next page begins; it may look at many for few."""
+async def _matching(view: View, asked: list[tuple[str, Any]], part: str, before: Any) -> tuple[list[Run], int | None]:
+    """Return runs in whose DAG or id the part occurs, and where the next page begins; it may look at many for few."""
     found: list[Run] = []
-    for _ in range(_PAGES if text else 1):
+    for _ in range(_PAGES if part else 1):
         more = [("before", before)] if before is not None else []
         page = await view.api.get(path_of("runs"), Runs, [*asked, *more, ("limit", PAGE)])
-        found += [run for run in page.runs if text.lower() in f"{run.dag_id}/{run.run_id}".lower()]
+        found += [run for run in page.runs if part.lower() in f"{run.dag_id}/{run.run_id}".lower()]
         before = page.before
         if before is None or len(found) >= PAGE:
             break
@@ -87,7 +86,8 @@ def _as_options(dag: str, states: list[str]) -> list[str]:
 
 
 def _as_arguments(dag: str, states: list[str]) -> str:
-    return ", ".join([*([f"dag_id={dag!r}"] if dag else []), *([f"states={states!r}"] if states else [])])
+    named = [f"dag_id={text(dag)}"] if dag else []
+    return ", ".join([*named, *([f"states=[{', '.join(map(text, states))}]"] if states else [])])
 
 
 # --- One run ---------------------------------------------------------------------------------------------------
@@ -100,6 +100,7 @@ class Row(msgspec.Struct, frozen=True):
     instances: list[TaskShape]
     progress: dict[int, Progress]
     now: datetime
+    job: Job | None = None
 
     @property
     def only(self) -> TaskShape | None:
@@ -154,7 +155,8 @@ async def _run(view: View) -> Response:
     by_task: dict[str, list[TaskShape]] = {}
     for instance in detail.task_instances:
         by_task.setdefault(instance.task_id, []).append(instance)
-    rows = [Row(task, by_task[task], progress.get(task, {}), view.now) for task in in_order(by_task)]
+    jobs = await _jobs(view, detail)
+    rows = [Row(task, by_task[task], progress.get(task, {}), view.now, jobs.get(task)) for task in in_order(by_task)]
     troubles = list(_troubles(rows))
     part = view.query.get("part", "0")
     return await view.page(
@@ -171,9 +173,9 @@ async def _run(view: View) -> Response:
         events=urlencode({"dag": dag, "run": run}),
         export=f"{view.root}{PREFIX}/export?{urlencode({'dag_id': dag, 'run_id': run})}",
         api=view.root + path_of("runs", dag, run),
-        again=command_line("outlast", "tasks", "clear", f"{dag}/{run}", "--failed", "--store", view.server),
-        cancel=command_line("outlast", "runs", "cancel", f"{dag}/{run}", "--store", view.server),
-        go_on=command_line("outlast", "run", detail.run.file, "--run-id", run, "--store", view.server),
+        again=command_line("tasks clear", f"{dag}/{run}", store=view.server, options=["--failed"]),
+        cancel=command_line("runs cancel", f"{dag}/{run}", store=view.server),
+        go_on=command_line("run", detail.run.file, store=view.server, options=["--run-id", run]),
     )
 
 
@@ -210,8 +212,8 @@ def _troubles(rows: Sequence[Row]) -> Iterator[Trouble]:
 def _commands(view: View, dag: str, run: str) -> list[Command]:
     return [
         curl(view.server + path_of("runs", dag, run)),
-        Command("Command line", command_line("outlast", "runs", "show", f"{dag}/{run}", "--store", view.server)),
-        python(view.server, f"print(store.runs_as(outlast.Writer()).get({dag!r}, {run!r}))"),
+        Command("Command line", command_line("runs show", f"{dag}/{run}", store=view.server)),
+        python(view.server, f"print(store.runs_as(outlast.Writer()).get({text(dag)}, {text(run)}))"),
     ]
 
 
@@ -223,6 +225,13 @@ async def _progress(view: View, detail: RunDetail) -> dict[str, dict[int, Progre
         for told in (await view.api.get(path, RunProgressShape)).progress:
             progress.setdefault(told.task_id, {})[told.map_index] = progress_told(told)
     return progress
+
+
+async def _jobs(view: View, detail: RunDetail) -> dict[str, Job]:
+    """Return the jobs of tasks that have begun and not ended, by task."""
+    open_ones = {one.task_id for one in detail.task_instances if one.attempt and one.state not in ENDED}
+    found = await jobs_of(view, detail.run.dag_id, detail.run.run_id) if open_ones else {}
+    return {task: job for task, job in found.items() if task in open_ones}
 
 
 # --- Routes ----------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from glob import escape
@@ -19,7 +20,7 @@ from ..outlast_shapes import Explanation, ScopeShape, TaskDetailShape
 from . import chart
 from .asking import PREFIX, Refused, path_of
 from .chart import Chart
-from .commands import address_words, command_line, python_scope, state_commands
+from .commands import command_line, python_scope, scope_words, state_commands
 from .progress import KEY, progress_of
 from .rendering import View, readable, route
 from .ribbon import Write, ribbon
@@ -100,7 +101,8 @@ async def _task(view: View) -> Response:
         clear_all=view.root + _state_of_all(scope),
         count_all=f"{view.root}{PREFIX}/find?{urlencode({**_named(scope), 'limit': 1000})}",
         commands=state_commands(scope, f"{view.server}{path}/state?{urlencode(which)}", view.server),
-        retry=command_line("outlast", "tasks", "clear", scope.address, "--store", view.server),
+        explain=command_line("tasks explain", scope.address, store=view.server),
+        set_one=command_line("state set", scope.address, "page", "41", store=view.server),
         export=f"{view.root}{PREFIX}/export?{_as_export(scope)}",
         events=urlencode({"dag": scope.dag_id, "run": scope.run_id}),
     )
@@ -108,7 +110,8 @@ async def _task(view: View) -> Response:
 
 def handles(scope: ScopeShape) -> dict[str, str]:
     """Return how commands and programs are told of a scope: what scripts make texts to copy from."""
-    return {"words": command_line(*address_words(scope)), "handle": python_scope(scope)}
+    names, options = scope_words(scope)
+    return {"names": msgspec.json.encode(names).decode(), "options": shlex.join(options), "handle": python_scope(scope)}
 
 
 def charts(writes: Sequence[Write]) -> dict[str, Chart]:
@@ -186,7 +189,7 @@ async def _go_on(view: View, scope: ScopeShape, explained: Explanation | None) -
     run = await view.api.get(path_of("runs", scope.dag_id or "", scope.run_id or ""), RunDetail)
     if run.run.state == "running" and not is_left:
         return None
-    return command_line("outlast", "run", run.run.file, "--run-id", scope.run_id or "", "--store", view.server)
+    return command_line("run", run.run.file, store=view.server, options=["--run-id", scope.run_id or ""])
 
 
 async def _explained(view: View, path: str, which: Any, is_of_run: bool) -> Explanation | None:

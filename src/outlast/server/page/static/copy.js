@@ -24,13 +24,19 @@ export function copyButtons() {
   });
 }
 
-// Three texts that do the same: a request, what comes after `outlast` (once or several times), and what a program does
-// with a `store`.
-export function waysOf(request, words = [], lines = []) {
+// A command; its options come first where a name could be taken for one.
+export function command({ verb, names, options = "" }) {
+  const more = `${options} --store ${quoted(document.body.dataset.server)}`.trim();
+  const words = names.map(quoted).join(" ");
+  return `outlast ${verb} ${names.some((name) => name.startsWith("-")) ? `${more} -- ${words}` : `${words} ${more}`.trim()}`;
+}
+
+// Three texts that do the same: a request, a command (or several), and what a program does with a `store`.
+export function waysOf(request, commands = [], lines = []) {
   const { server } = document.body.dataset;
   const ways = { curl: curl(request.method, request.url, request) };
-  const commands = [words].flat().map((each) => `outlast ${each} --store ${quoted(server)}`);
-  if (commands.length) ways.line = commands.join(" &&\n");
+  const typed = [commands].flat().map(command);
+  if (typed.length) ways.line = typed.join(" &&\n");
   const text = [lines].flat().join("\n    ");
   const imports = ["datetime", "json", "outlast"].filter((name) => name === "outlast" || text.includes(`${name}.`));
   if (text) ways.python = `${imports.map((name) => `import ${name}\n`).join("")}\nwith outlast.connect(${JSON.stringify(server)}) as store:\n    ${text}\n`;

@@ -1,6 +1,6 @@
 // Changing entries: add, edit (over the entry that was seen and no other), delete, delete all, restore.
 
-import { ask, changed, quoted } from "./asking.js";
+import { ask, changed } from "./asking.js";
 import { offer, waysOf } from "./copy.js";
 import { check, laidOut, place, plain } from "./exact.js";
 import { sure } from "./sure.js";
@@ -39,16 +39,21 @@ export function editing() {
 }
 
 // How commands and programs are told of the scope that is shown.
-const here = () => document.querySelector("[data-words]").dataset;
+const here = () => document.querySelector("[data-handle]").dataset;
+
+function command(verb, more, options = "") {
+  const { names, options: scope } = here();
+  return { verb: `state ${verb}`, names: [...JSON.parse(names), ...more], options: `${scope}${options}` };
+}
 
 function write() {
-  const key = part("key").value, value = part("value").value.trim(), { words, handle } = here();
+  const key = part("key").value, value = part("value").value.trim(), { handle } = here();
   const { option, argument } = lasting(kept());
   const guard = seen ? ` --if-revision ${seen.revision}` : " --if-revision absent";
   const text = `json.loads(${JSON.stringify(value)})`;
   return waysOf(
     { method: "PUT", ...request() },
-    `state set ${words} ${quoted(key)} ${quoted(value)}${guard}${option}`,
+    command("set", [key, value], `${guard}${option}`),
     `${handle}.compare_and_set(${JSON.stringify(key)}, ${text}, revision=${seen ? seen.revision : "None"}${argument})`,
   );
 }
@@ -94,7 +99,7 @@ const ACTS = {
       act: async () => { await ask("DELETE", urlOf(key), { headers: { "If-Match": `"${etag}"` } }); changed(); },
       ways: () => waysOf(
         { method: "DELETE", url: urlOf(key), headers: { "If-Match": `"${etag}"` } },
-        `state rm ${here().words} ${quoted(key)}`,
+        command("rm", [key]),
         `${here().handle}.delete(${JSON.stringify(key)})`,
       ),
     });
@@ -103,7 +108,7 @@ const ACTS = {
     const { state, which } = document.getElementById("state").dataset;
     const { entries, after } = await ask("GET", `${state}?${which}&limit=1000`);
     const url = `${state}?${which}`;
-    const ways = () => waysOf({ method: "DELETE", url }, `state clear ${here().words} --yes`, `${here().handle}.clear()`);
+    const ways = () => waysOf({ method: "DELETE", url }, command("clear", [], " --yes"), `${here().handle}.clear()`);
     empty("this task instance", entries.length, after !== null, url, ways);
   },
   "clear-all": async ({ dataset }) => {
@@ -123,7 +128,7 @@ const ACTS = {
       act: async () => { await ask("POST", url, { body }); changed(); },
       ways: () => waysOf(
         { method: "POST", url, body },
-        `state restore ${here().words} ${quoted(key)} ${revision}${option}`,
+        command("restore", [key, revision], option),
         `${here().handle}.restore(${JSON.stringify(key)}, ${revision}${argument})`,
       ),
     });

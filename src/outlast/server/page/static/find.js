@@ -18,7 +18,7 @@ function remove() {
   confirm(rows, "Delete", "Attempts that rely on them will not find them; their history stays.", rows.map((row) => ({
     row,
     operation: `{"op":"delete","key":${JSON.stringify(row.dataset.key)}}`,
-    words: `state rm ${words(row.dataset)} ${quoted(row.dataset.key)}`,
+    command: command("rm", row.dataset, [row.dataset.key]),
     line: `${handle(row.dataset)}.delete(${JSON.stringify(row.dataset.key)})`,
   })));
 }
@@ -46,15 +46,16 @@ function change(row, value, when, choice) {
   return {
     row,
     operation: `{"op":"set","key":${JSON.stringify(key)},"value":${value},"expires_at":${when}}`,
-    words: `state set ${words(row.dataset)} ${quoted(key)} ${quoted(value)} --if-revision ${revision}${span}`,
+    command: command("set", row.dataset, [key, value], ` --if-revision ${revision}${span}`),
     line: `${handle(row.dataset)}.compare_and_set(${JSON.stringify(key)}, json.loads(${JSON.stringify(value)}), revision=${revision}${retention})`,
   };
 }
 
-function words({ kind, dag, run, task, index, item, name, uri }) {
-  if (kind === "asset") return name === undefined ? `--asset-uri ${quoted(uri)}` : `--asset ${quoted(name)}`;
-  if (item !== undefined) return `${quoted(`${dag}/${run}/${task}`)} --item ${quoted(item)}`;
-  return quoted(`${dag}/${run}/${task}${index === "-1" ? "" : `/${index}`}`);
+function command(verb, { kind, dag, run, task, index, item, name, uri }, more, options = "") {
+  const made = (names, scope) => ({ verb: `state ${verb}`, names: [...names, ...more], options: `${scope}${options}` });
+  if (kind === "asset") return made([], name === undefined ? `--asset-uri ${quoted(uri)}` : `--asset ${quoted(name)}`);
+  if (item !== undefined) return made([`${dag}/${run}/${task}`], `--item ${quoted(item)}`);
+  return made([`${dag}/${run}/${task}${index === "-1" ? "" : `/${index}`}`], "");
 }
 
 function handle({ kind, dag, run, task, index, item, name, uri }) {
@@ -81,7 +82,7 @@ function confirm(rows, verb, text, changes) {
     list,
     yes: `${verb} ${what}`,
     act: async () => { await ask("POST", request.url, request); location.reload(); },
-    ways: () => waysOf(request, changes.map((each) => each.words), changes.map((each) => each.line)),
+    ways: () => waysOf(request, changes.map((each) => each.command), changes.map((each) => each.line)),
   });
 }
 

@@ -1,7 +1,7 @@
 // Running a task instance again: what is kept, what the next attempt will see, what is cleared, and the command to type.
 
 import { ask, changed, quoted } from "./asking.js";
-import { copy, waysOf } from "./copy.js";
+import { command, copy, waysOf } from "./copy.js";
 import { sure } from "./sure.js";
 
 let form;
@@ -12,7 +12,7 @@ export function retrying() {
   form.addEventListener("change", preview);
   document.addEventListener("outlast:put", preview);
   form.addEventListener("submit", (event) => { event.preventDefault(); begin(); });
-  document.getElementById("retry-copy").addEventListener("click", (event) => copy(event.target, command()));
+  document.getElementById("retry-copy").addEventListener("click", (event) => copy(event.target, command(typed())));
   preview();
 }
 
@@ -37,7 +37,7 @@ function preview(event) {
     for (const radio of form.elements.all) radio.disabled = keeps() === "some" && radio.value === "all";
     if (keeps() === "some") form.elements.all.value = "one";
   }
-  document.getElementById("retry-command").textContent = command();
+  document.getElementById("retry-command").textContent = command(typed());
   document.getElementById("retry-then").textContent = foretell();
 }
 
@@ -53,12 +53,11 @@ function foretell() {
 const forgotten = () => (keeps() === "some" ? unticked().map((box) => box.dataset.key) : []);
 
 // The command that does the same.
-function command() {
+function typed() {
   const { index, address } = form.dataset;
-  let text = form.dataset.command;
-  if (all() && index !== "-1") text = text.replace(address, address.slice(0, -index.length - 1));
+  const name = all() && index !== "-1" ? address.slice(0, -index.length - 1) : address;
   const keys = forgotten().map((key) => ` --forget ${quoted(key)}`).join("");
-  return `${text} ${keeps() === "discard" ? "--discard-state" : "--keep-state"}${keys}`;
+  return { verb: "tasks clear", names: [name], options: `${keeps() === "discard" ? "--discard-state" : "--keep-state"}${keys}` };
 }
 
 function body(dry) {
@@ -72,8 +71,7 @@ function ways() {
   const which = index === "-1" || all() ? JSON.stringify(task) : `(${JSON.stringify(task)}, ${index})`;
   const names = `${JSON.stringify(dag)}, ${JSON.stringify(run)}, [${which}]`;
   const more = `discard=${keeps() === "discard" ? "True" : "False"}, forget=${JSON.stringify(forgotten())}`;
-  const found = waysOf({ method: "POST", url: form.dataset.clear, body: body(false) }, "-", `store.runs_as(outlast.Writer("person")).clear(${names}, ${more})`);
-  return { ...found, line: command() };
+  return waysOf({ method: "POST", url: form.dataset.clear, body: body(false) }, typed(), `store.runs_as(outlast.Writer("person")).clear(${names}, ${more})`);
 }
 
 async function begin() {
