@@ -82,10 +82,15 @@ def test_an_attempt_that_wrote_nothing_says_so(door: Door) -> None:
 # --- The ribbon ----------------------------------------------------------------------------------------------------
 
 
-def bars(page: str) -> list[tuple[str, float, float]]:
-    """Return what is drawn: each bar's kind, and from where to where on an axis of 1,000."""
-    found = re.findall(r'<rect class="(\w+)[^"]*" x="([^"]+)" y="[06]" width="([^"]+)"', page)
-    return [(kind, float(x), float(x) + float(width)) for kind, x, width in found]
+def bars(page: str) -> list[tuple[float, float]]:
+    """Return from where to where on an axis of 1,000 each attempt goes."""
+    found = re.findall(r'<rect class="bar [^"]*" x="([^"]+)" y="6" width="([^"]+)"', page)
+    return [(float(x), pytest.approx(float(x) + float(width))) for x, width in found]
+
+
+def cuts(page: str) -> list[tuple[float, float]]:
+    """Return from where to where pauses are drawn that are cut short, lane by lane."""
+    return [(float(x), float(end)) for x, end in re.findall(r'<line class="cut" x1="([^"]+)" x2="([^"]+)"', page)]
 
 
 def test_a_long_pause_between_attempts_is_cut_short(door: Door) -> None:
@@ -97,10 +102,8 @@ def test_a_long_pause_between_attempts_is_cut_short(door: Door) -> None:
         desk.report(desk.fence("load"), "failed", retries=9, error="no")
         door.clock.move(seconds=pause)
     page = html(door, TASK)
-    cuts = [("cut", 313.33, 343.33), ("cut", 656.67, 686.67)]
-    attempts = [("bar", 0, 313.33), ("bar", 343.33, 656.67), ("bar", 686.67, 1000)]
-    told = [pytest.approx(each[1:], abs=0.1) for cut_lane in attempts for each in (*cuts, cut_lane)]
-    assert [each[1:] for each in bars(page)] == told
+    assert bars(page) == [(0, 313.33), (343.33, 656.67), (686.67, 1000)]
+    assert cuts(page) == [(313.33, 343.33), (656.67, 686.67)] * 3
     assert "Striped: 1 h, 1 min 30 s without an attempt or a write, cut short." in text_of(page, "ribbon")
 
 
@@ -113,8 +116,20 @@ def test_a_pause_that_is_not_long_is_as_long_as_it_was(door: Door) -> None:
         desk.report(desk.fence("load"), "failed", retries=9, error="no")
         door.clock.move(seconds=pause)
     page = html(door, TASK)
-    assert bars(page) == [("bar", 0, 250), ("bar", 750, 1000)]
+    assert bars(page) == [(0, 250), (750, 1000)]
+    assert cuts(page) == []
     assert "cut short" not in page
+
+
+def test_a_pause_of_a_few_seconds_is_not_cut(door: Door) -> None:
+    started(door)
+    desk = door.desk()
+    for pause in (10, 0):
+        desk.begin("load")
+        door.clock.move(seconds=1)
+        desk.report(desk.fence("load"), "failed", retries=9, error="no")
+        door.clock.move(seconds=pause)
+    assert cuts(html(door, TASK)) == []
 
 
 def test_a_person_who_wrote_in_a_pause_is_between_two_cuts(door: Door) -> None:

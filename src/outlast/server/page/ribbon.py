@@ -17,8 +17,9 @@ __all__ = ["WIDTH", "Lane", "Pause", "Ribbon", "Tick", "Write", "ribbon"]
 WIDTH: Final = 1000.0
 #: Attempts and writes drawn at most, the newest.
 MOST_LANES, MOST_TICKS = 40, 600
-#: A pause is cut short to so many units where it is so many times as long as all attempts together; the longest are.
-_CUT, _LONG, _MOST_CUTS = 30.0, 2, 8
+#: A pause is cut short to so many units where it is so many times as long as all attempts together, and not of a few
+#: seconds only; the longest are.
+_CUT, _LONG, _SECONDS, _MOST_CUTS = 30.0, 2, 10, 8
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -102,7 +103,7 @@ def _pauses(stretches: Sequence[tuple[datetime, datetime]], busy: float) -> list
     found: list[Pause] = []
     end = stretches[0][1]
     for first, last in stretches:
-        if busy and (first - end).total_seconds() > _LONG * busy:
+        if busy and (first - end).total_seconds() > max(_LONG * busy, _SECONDS):
             found.append(Pause(end, first))
         end = max(end, last)
     longest = sorted(found, key=lambda pause: pause.seconds, reverse=True)[:_MOST_CUTS]
