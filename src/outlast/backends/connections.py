@@ -140,8 +140,10 @@ class Pool:
                 self._idle.pop()[0].close()
 
     def __del__(self) -> None:
-        with suppress(Exception):
+        try:
             self.drop()
+        except Exception:  # at the interpreter's end its own names may be gone, those of contextlib included
+            pass
 
     def _take(self) -> tuple[socket.socket, bool]:
         """Return a connection, and whether it has been used before."""

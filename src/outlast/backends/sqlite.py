@@ -148,8 +148,10 @@ class SQLiteBackend(Turns, Backend):
                     self._write_lock.release()
 
     def __del__(self) -> None:
-        with suppress(Exception):
+        try:
             self._disconnect()
+        except Exception:  # at the interpreter's end its own names may be gone, those of contextlib included
+            pass
 
     def send_batch(self, requests: Sequence[Any]) -> list[Any]:
         """Carry commits out in one transaction; where that fails as a whole, one by one."""
