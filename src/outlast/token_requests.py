@@ -32,6 +32,7 @@ __all__ = [
     "TouchToken",
     "digest_of",
     "is_token",
+    "role_of",
     "token_text",
 ]
 
@@ -54,6 +55,11 @@ def token_text(role: TokenRole, randomness: bytes) -> str:
         number, digit = divmod(number, 62)
         digits = _DIGITS[digit] + digits
     return f"outl_{role[0]}_{digits}"
+
+
+def role_of(text: str) -> TokenRole | None:
+    """Return the role a token is made out for, by its text alone; None for what is no token."""
+    return next((role for role in ROLES if role[0] == text[5]), None) if is_token(text) else None
 
 
 def is_token(text: str) -> bool:

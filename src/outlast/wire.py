@@ -79,7 +79,7 @@ REPLIES: Final[dict[type, Any]] = {
     token_requests.MakeSecret: token_requests.SecretMade,
 }
 
-#: Those that change nothing, or may be done twice: sent again, they need no call id.
+#: Those that change nothing: sent again, they need no call id.
 _READS: Final = frozenset(
     {
         requests.Read,

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from outlast import connect
+from outlast.settings import ServerSettings
+from outlast.token_requests import CreateToken, digest_of, token_text
+from outlast.values import Writer
 from support.airflow_home import Airflow
+from support.servers import house
 
 pytestmark = pytest.mark.airflow(below="3.3")
 
@@ -51,6 +58,20 @@ def test_all_is_well_and_nothing_is_created(home: Airflow) -> None:
 def test_what_is_wrong_is_told_with_what_to_do(home: Airflow, settings: dict[str, str], problem: str) -> None:
     told = doctor(home, 78, **settings)
     assert any(problem in found for found in told["problems"]), told
+
+
+def test_a_token_that_no_task_can_use_is_told(home: Airflow, tmp_path: Path) -> None:
+    store = connect(tmp_path / "store.db")
+    url, _ = house().move_in(store, ServerSettings())
+    try:
+        for role, status in (("viewer", 78), ("worker", 0)):
+            text = token_text(role, os.urandom(32))  # type: ignore[arg-type]
+            store.backend.send(CreateToken(digest_of(text), role, role, Writer("person", name="ann")))
+            told = doctor(home, status, **{URL: url, "AIRFLOW__OUTLAST__TOKEN": text})
+            assert any("the token is a viewer's" in found for found in told["problems"]) is (role == "viewer"), told
+    finally:
+        house().move_out(url)
+        store.close()
 
 
 def test_the_sweep_says_that_it_is_for_a_later_airflow(home: Airflow) -> None:

@@ -37,6 +37,7 @@ from outlast.token_requests import (
     TouchToken,
     digest_of,
     is_token,
+    role_of,
     token_text,
 )
 from outlast.values import AssetScope, TaskScope
@@ -124,6 +125,7 @@ def test_a_token_says_its_role_and_nothing_else(role: TokenRole) -> None:
     assert text == f"outl_{role[0]}_" + "0" * 41 + "10"  # 62 in base 62
     assert is_token(text)
     assert is_token(token_text(role, b"\xff" * 32))
+    assert (role_of(text), role_of(text[:-1]), role_of("")) == (role, None, None)
 
 
 def test_a_token_needs_all_its_randomness() -> None:

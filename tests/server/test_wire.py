@@ -28,7 +28,7 @@ from outlast import (
 from outlast.backends import answers
 from outlast.backends.sqlite import SQLiteBackend
 from outlast.config import Config
-from outlast.requests import Asked, Commit, Find, Inspect, Once, Open, Opened, Part, Put, Receipt, Row, Sweep
+from outlast.requests import Asked, Commit, Find, Inspect, Once, Open, Opened, Part, Put, Receipt, Row
 from outlast.values import TaskScope, Writer
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
@@ -79,7 +79,7 @@ def test_every_request_and_its_reply_arrive_as_they_were_sent(kind: type, data: 
 
 
 def test_no_request_is_missing() -> None:
-    answered = {*answers.READS, *answers.WRITES, Sweep, Inspect}
+    answered = {*answers.READS, *answers.WRITES, Inspect}
     assert set(wire.REPLIES) == answered - OWN
 
 
@@ -95,7 +95,7 @@ def test_a_request_is_answered_by_what_the_database_answers() -> None:
 
 def test_what_changes_nothing_is_known_as_such() -> None:
     """Only those need no call id; a read kept as a receipt would be answered with what is out of date."""
-    assert set(wire.REPLIES) - wire.WRITES == {*answers.READS, Sweep, Inspect} - OWN
+    assert set(wire.REPLIES) - wire.WRITES == {*answers.READS, Inspect} - OWN
 
 
 def reachable(kind: Any) -> set[type]:

@@ -15,6 +15,7 @@ from ... import __version__
 from ...backends import file_of
 from ...errors import BackendError, ConfigError, OutlastError
 from ...store import Store
+from ...token_requests import role_of
 from . import where
 from .backend_settings import read_settings
 from .packing import digest
@@ -152,10 +153,16 @@ def _store(found: Diagnosis, numbers: tuple[int, ...]) -> None:
     server = _server_version(store)
     if server is not None:
         found.facts["versions"] = f"outlast {__version__} here, {server} at the server"
+    role = _role(store)
+    if role in ("viewer", "editor"):
+        found.problems.append(
+            f"the token is a {role}'s, with which no task can open its state: `outlast token create --role worker` "
+            "makes one for Airflow"
+        )
     try:
         found.facts["store reachable"] = _reached(store)
     except OutlastError as error:
-        if server is None or error.code != "unauthorized":
+        if server is None or error.code != "unauthorized" or role not in ("worker", "runner"):
             raise
         found.facts["store reachable"] = "yes, with a token that may not look into the store as a whole"
 
@@ -172,6 +179,14 @@ def _reached(store: Store) -> str:
     if inspected.problems:
         raise BackendError("; ".join(inspected.problems))
     return "yes, and well"
+
+
+def _role(store: Store) -> str | None:
+    """Return the role of the token a server is asked with; None where there is no server, or no token."""
+    if not store.url.startswith(("http://", "https://", "unix://")):
+        return None
+    backend: Any = store.backend
+    return role_of(backend.own_token() or "")
 
 
 def _server_version(store: Store) -> str | None:
