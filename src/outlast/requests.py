@@ -367,6 +367,11 @@ class Once(msgspec.Struct, frozen=True, tag="once"):
     request: Any
 
 
+def inner(request: Any) -> Any:
+    """Return what is asked for, also where it is to be carried out once."""
+    return request.request if type(request) is Once else request
+
+
 class Feed(Asked, frozen=True, tag="feed"):
     """Ask what has happened anywhere since a position (None: only where the feed stands), at most `limit` commits."""
 

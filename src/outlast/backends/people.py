@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..errors import Conflict, NotFound
+from ..lineage import below
 from ..people_requests import CancelRun, ClearTasks, MarkTask, Touched, refuse_running
 from ..run_requests import ENDED, DeleteRun, GetRun, Pruned, PruneRuns, RunRow, TaskRow
 from ..values import TaskScope, Writer
 from .events import EventsSQL
 from .expansion import ExpansionSQL, mapped_below
-from .runs import RunsSQL, below
+from .runs import RunsSQL
 
 __all__ = ["PeopleSQL"]
 

@@ -6,7 +6,7 @@ it speaks of (`attempts`), or by a person, who fences the attempt first (`people
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -36,7 +36,7 @@ from .commits import CommitsSQL
 from .rows import marks, padded
 from .sql import StateSQL
 
-__all__ = ["RunsSQL", "below", "micros", "process_text", "read_process"]
+__all__ = ["RunsSQL", "micros", "process_text", "read_process"]
 
 _encode = msgspec.json.Encoder().encode
 _process = msgspec.json.Decoder(ProcessRef).decode
@@ -319,18 +319,3 @@ def _task(row: Sequence[Any]) -> TaskRow:
     refs = [read_process(process) for process in processes]
     facts: tuple[Any, ...] = (*row[5:15], *refs, _names(row[17]), bool(row[18]), *row[19:23], bool(row[23]))
     return TaskRow(scope, *facts)
-
-
-def below(tasks: Iterable[TaskRow], task_ids: Iterable[str]) -> set[str]:
-    """Return the ids of all tasks downstream of some, at any distance."""
-    direct: dict[str, set[str]] = {}
-    for task in tasks:
-        for upstream in task.upstream:
-            direct.setdefault(upstream, set()).add(task.scope.task_id)
-    found: set[str] = set()
-    waiting = list(task_ids)
-    while waiting:
-        fresh = direct.get(waiting.pop(), set()) - found
-        found |= fresh
-        waiting += fresh
-    return found

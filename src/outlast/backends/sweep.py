@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..requests import FoundRow, Once, Sweep, Swept
+from ..requests import FoundRow, Sweep, Swept, inner
 from .receipts import KEPT, ReceiptsSQL
 from .rows import FOUND_COLUMNS, read_found
 from .scopes import SCOPE_GRACE
@@ -42,7 +42,7 @@ def overdue(sql: StateSQL, limit: int, now: int) -> Sweep | None:
 
 def is_sweep(request: Any) -> bool:
     """Say whether a request asks to sweep, so that whoever carries it out need not do so besides."""
-    return type(request.request if type(request) is Once else request) is Sweep
+    return type(inner(request)) is Sweep
 
 
 class SweepSQL:
@@ -53,30 +53,27 @@ class SweepSQL:
 
     def sweep(self, request: Sweep, now: int) -> Swept:
         """Free at most one batch, oldest first; `more` says that another batch would find something."""
-        return _sweep(self._state, request, now)
-
-
-def _sweep(sql: StateSQL, request: Sweep, now: int) -> Swept:
-    cutoff = now - request.older_than
-    if request.dry_run:
-        return _would_sweep(sql, request, cutoff)
-    logged = _prune(sql, request.limit, now)
-    skip = sql.dialect.skip
-    due = sql.execute(
-        f"select id, changed_at, dag_id is null from scope where sweep_at <= ? order by sweep_at, id limit ?{skip}",
-        (cutoff, request.limit + 1),
-    )
-    entries = scopes = 0
-    for visited, (scope_id, changed_at, is_asset) in enumerate(due):
-        room = request.limit - entries - scopes
-        if room <= 0:
-            return Swept(entries, scopes, more=True)
-        entries += _free_entries(sql, scope_id, room, cutoff)
-        scopes += _settle(sql, scope_id, SCOPE_GRACE + changed_at, bool(is_asset), cutoff)
-        if visited == request.limit - 1:
-            break
-    more = len(due) > request.limit or entries + scopes >= request.limit
-    return Swept(entries, scopes, more=more or logged)
+        sql = self._state
+        cutoff = now - request.older_than
+        if request.dry_run:
+            return _would_sweep(sql, request, cutoff)
+        logged = _prune(sql, request.limit, now)
+        skip = sql.dialect.skip
+        due = sql.execute(
+            f"select id, changed_at, dag_id is null from scope where sweep_at <= ? order by sweep_at, id limit ?{skip}",
+            (cutoff, request.limit + 1),
+        )
+        entries = scopes = 0
+        for visited, (scope_id, changed_at, is_asset) in enumerate(due):
+            room = request.limit - entries - scopes
+            if room <= 0:
+                return Swept(entries, scopes, more=True)
+            entries += _free_entries(sql, scope_id, room, cutoff)
+            scopes += _settle(sql, scope_id, SCOPE_GRACE + changed_at, bool(is_asset), cutoff)
+            if visited == request.limit - 1:
+                break
+        more = len(due) > request.limit or entries + scopes >= request.limit
+        return Swept(entries, scopes, more=more or logged)
 
 
 def _prune(sql: StateSQL, limit: int, now: int) -> bool:

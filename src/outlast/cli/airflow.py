@@ -87,13 +87,7 @@ def doctor(as_json: bool) -> None:
     if as_json:
         show.document({"well": not found.problems, "facts": found.facts, "problems": found.problems})
     else:
-        width = max(map(len, found.facts))
-        for name, fact in found.facts.items():
-            show.line(f"{name:{width}}  {fact}")
-        for problem in found.problems:
-            show.line(f"PROBLEM: {problem}")
-        if not found.problems:
-            show.line("All is well.")
+        show.diagnosis(found.facts, found.problems)
     raise click.exceptions.Exit(ConfigError.exit_code if found.problems else 0)
 
 

@@ -62,7 +62,7 @@ def doctor(place: Place, deep: bool, as_json: bool) -> None:
     if as_json:
         show.document(_report_document(report))
     else:
-        _show_report(report)
+        show.diagnosis(report.facts, [problem.text for problem in report.problems])
     raise click.exceptions.Exit(max((problem.exit_code for problem in report.problems), default=0))
 
 
@@ -114,13 +114,3 @@ def _report_document(report: Report) -> dict[str, Any]:
         "facts": report.facts,
         "problems": report.problems,
     }
-
-
-def _show_report(report: Report) -> None:
-    width = max(map(len, report.facts))
-    for name, fact in report.facts.items():
-        show.line(f"{name:{width}}  {fact}")
-    for problem in report.problems:
-        show.line(f"PROBLEM: {problem.text}")
-    if not report.problems:
-        show.line("All is well.")

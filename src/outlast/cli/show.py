@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -24,6 +24,7 @@ __all__ = [
     "age",
     "count",
     "cut",
+    "diagnosis",
     "document",
     "entry_document",
     "hides",
@@ -225,6 +226,17 @@ def hides(place: Any, key: str, value: Any, reveal: bool) -> bool:
 def line(text: str) -> None:
     """Print a line for people."""
     click.echo(visible(text))
+
+
+def diagnosis(facts: Mapping[str, str], problems: Sequence[str]) -> None:
+    """Print what was found out, a fact a line, and what is wrong with it."""
+    width = max(map(len, facts))
+    for name, fact in facts.items():
+        line(f"{name:{width}}  {fact}")
+    for problem in problems:
+        line(f"PROBLEM: {problem}")
+    if not problems:
+        line("All is well.")
 
 
 def value(stored: JsonValue, hidden: bool, raw: bool) -> None:

@@ -350,9 +350,7 @@ class ResumableJobMixin(metaclass=ABCMeta):
 
     def _note_taken_up(self, decision: ResumeDecision, store: TaskState) -> None:
         """Note the status of the job and how often it was taken up; store the id of one found by its token."""
-        before = store.get(self._status_key)
-        times = before.get("reconnects") if isinstance(before, dict) else None
-        times = times + 1 if type(times) is int else 1
+        times = _once_more(store.get(self._status_key), "reconnects")
         noted: JsonValue = {"status": str(decision.status)[:_STATUS_LENGTH], "reconnects": times}
         with store.transaction() as tx:
             tx.set(self._status_key, noted, retention=NEVER_EXPIRE)
@@ -382,9 +380,7 @@ class ResumableJobMixin(metaclass=ABCMeta):
 
     def _note_uncertain(self, token: str, store: TaskState) -> None:
         """Count in the intent how often its outcome was found to be uncertain: a server tells that in its metrics."""
-        before = store.get(self._intent_key)
-        times = before.get("uncertain") if isinstance(before, dict) else None
-        times = times + 1 if isinstance(times, int) else 1
+        times = _once_more(store.get(self._intent_key), "uncertain")
         store.set(self._intent_key, {"token": token, "uncertain": times}, retention=NEVER_EXPIRE)
 
     def _what_to_do(self, reason: str, store: TaskState) -> str:
@@ -403,6 +399,12 @@ class ResumableJobMixin(metaclass=ABCMeta):
         with store.transaction() as tx:
             tx.set(self.external_id_key, job, retention=NEVER_EXPIRE)
             tx.delete(self._intent_key)
+
+
+def _once_more(noted: Any, what: str) -> int:
+    """Return one more than what is noted; 1 where nothing that counts is."""
+    times = noted.get(what) if isinstance(noted, dict) else None
+    return times + 1 if isinstance(times, int) else 1
 
 
 def _flag(what: str, value: object) -> bool:

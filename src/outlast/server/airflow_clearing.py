@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from starlette.responses import Response
 
 from ..errors import Conflict, InvalidValue, NotFound
+from ..lineage import above, below
 from ..people_requests import ClearTasks, Touched
 from ..run_requests import GetRun, RunDetail, RunRow, TaskRow
 from ..values import check_id, check_index, to_micros
@@ -153,28 +154,13 @@ def _states(body: ClearTaskInstancesBody) -> set[str]:
     return states
 
 
-def _beside(body: ClearTaskInstancesBody, tasks: Iterable[TaskRow], named: set[str]) -> set[str]:
+def _beside(body: ClearTaskInstancesBody, tasks: Sequence[TaskRow], named: set[str]) -> set[str]:
     """Return the tasks above and below the named ones, at any distance, as far as they are to be included."""
-    above = {task.scope.task_id: set(task.upstream) for task in tasks}
-    below: dict[str, set[str]] = {task_id: set() for task_id in above}
-    for task_id, upstream in above.items():
-        for other in upstream:
-            below.setdefault(other, set()).add(task_id)
     found: set[str] = set()
     if body.include_upstream:
-        found |= _reached(above, named)
+        found |= above(tasks, named)
     if body.include_downstream:
-        found |= _reached(below, named)
-    return found
-
-
-def _reached(steps: dict[str, set[str]], start: set[str]) -> set[str]:
-    found: set[str] = set()
-    todo = list(start)
-    while todo:
-        new = steps.get(todo.pop(), set()) - found
-        found |= new
-        todo += new
+        found |= below(tasks, named)
     return found
 
 

@@ -110,7 +110,7 @@ class Batches:
         waiting, size = self._waiting, self._size
         if size is None:
             return [waiting.popleft() for _ in range(min(len(waiting), self._most))]
-        batch, total = [waiting.popleft()], 0
+        batch = [waiting.popleft()]
         total = size(batch[0][0])
         while waiting and len(batch) < self._most:
             total += size(waiting[0][0])

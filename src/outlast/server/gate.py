@@ -13,7 +13,7 @@ from .. import wire
 from ..backends import Backend
 from ..errors import BackendError, ConfigError, Conflict, StaleAttempt
 from ..log_files import remove_logs
-from ..requests import Commit, Once, Part, Read, Receipt
+from ..requests import Commit, Once, Part, Read, Receipt, inner
 from ..run_requests import Pruned
 from ..store import Store
 from . import rights
@@ -106,8 +106,7 @@ class Gate:
 
     def _answer(self, request: Any) -> Any:
         reply = self.backend.send(request)
-        asked = request.request if type(request) is Once else request
-        if type(reply) is Pruned and not getattr(asked, "dry_run", False):
+        if type(reply) is Pruned and not getattr(inner(request), "dry_run", False):
             remove_logs(self.store.config, self.store.url, reply.runs)
         return reply
 
