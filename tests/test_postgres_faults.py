@@ -14,7 +14,7 @@ from outlast.backends import open_backend
 from outlast.backends.postgres import PostgresBackend
 from outlast.backends.postgres_session import CommitLost
 from outlast.config import ClientSettings, Config
-from outlast.errors import OutlastError
+from outlast.errors import BackendError, OutlastError
 from outlast.requests import Commit, Increment, Part, Read, Receipt
 from outlast.values import TaskScope, system_clock
 from support.cutting import PostgresCutter
@@ -139,7 +139,7 @@ def test_writers_go_on_when_the_server_was_restarted(own_server: Server) -> None
 
 
 def test_a_server_that_stays_away_is_an_error_in_time(own_server: Server) -> None:
-    backend = open_backend(own_server.url, Config(client=ClientSettings(retry_for=0.5)), system_clock)
+    backend = open_backend(own_server.url, Config(client=ClientSettings(retry_for=1.0)), system_clock)
     backend.send(Commit((Part(SCOPE, ADD),)))
     own_server.stop("immediate")
     began = time.monotonic()
@@ -147,6 +147,9 @@ def test_a_server_that_stays_away_is_an_error_in_time(own_server: Server) -> Non
         backend.send(Commit((Part(SCOPE, ADD),)))
     assert time.monotonic() - began < 5
     assert caught.value.fields() == {"outcome": "failed"}
+    outcomes = backend.send_batch([Commit((Part(SCOPE, ADD),))] * 20)
+    assert [type(outcome) for outcome in outcomes] == [BackendError] * 20
+    assert len({id(outcome) for outcome in outcomes}) == 1, "each has waited by itself"
     own_server.start()
     reply = backend.send(Commit((Part(SCOPE, ADD),)))
     backend.close()

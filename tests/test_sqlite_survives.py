@@ -19,8 +19,10 @@ from typing import Any
 import apsw
 import pytest
 
-from outlast import BackendError, Store, TaskState, connect
+from outlast import BackendError, Store, TaskState, backends, connect
 from outlast.backends import sqlite
+from outlast.requests import Commit, Increment, Part
+from outlast.values import TaskScope
 from support import sqlite_file
 from support.clock import Clock
 from support.homes import settings
@@ -224,6 +226,21 @@ def test_giving_up_the_wait_leaves_no_file_open(state: TaskState, path: Path, mo
     while threading.active_count() > threads and time.monotonic() < deadline:
         time.sleep(0.01)
     assert (threading.active_count(), len(os.listdir("/dev/fd"))) == (threads, before)
+
+
+def test_a_batch_waits_for_a_lock_once_not_once_a_commit(
+    store: Store, state: TaskState, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state.set("key", 1)
+    monkeypatch.setattr(sqlite, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(backends, "SHORT", 0.04)
+    batch = [Commit((Part(TaskScope("dag", "run", "batch"), (Increment("n", 1, None),)),))] * 5
+    with open(f"{path}.lock", "rb") as side:
+        fcntl.flock(side, fcntl.LOCK_EX)
+        outcomes = store.backend.send_batch(batch)
+    assert [type(outcome) for outcome in outcomes] == [BackendError] * 5
+    assert len({id(outcome) for outcome in outcomes}) == 1, "each has waited by itself"
+    assert [reply.rows[0][0].text for reply in store.backend.send_batch(batch)] == ["1", "2", "3", "4", "5"]
 
 
 # --- Failures of the disk ----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from outlast import Store, connect
 from outlast.requests import Commit, Part, Put
 from outlast.server import feed_reader
 from outlast.server.event_views import Seen
-from outlast.server.feed_reader import SLICE, FeedReader, Inbox
+from outlast.server.feed_reader import REST, SLICE, FeedReader, Inbox
 from outlast.server.gate import Gate
 from outlast.server.identity import Who
 from outlast.values import TaskScope
@@ -76,6 +76,25 @@ def test_callers_without_end_do_not_keep_streams_from_being_served(store: Store)
             await asyncio.to_thread(store.task(SCOPE).set, "key", value)
             reader.wake()
             await until(lambda: all(told(inbox, value) for inbox in inboxes))  # noqa: B023
+        await reader.close()
+
+    asyncio.run(main())
+
+
+def test_many_streams_are_served_with_rests_and_not_in_one_go(store: Store) -> None:
+    """Or a thread that is woken on the same core waits until all have been served."""
+
+    async def main() -> None:
+        reader = FeedReader(store.backend, store.clock)
+        inboxes = await streams(reader, 20 * SLICE)
+        await asyncio.to_thread(store.task(SCOPE).set, "key", 1)
+        reader.wake()
+        await until(lambda: any(inbox.waiting for inbox in inboxes))
+        seen = set()
+        while (served := sum(len(inbox.waiting) for inbox in inboxes)) < len(inboxes):
+            seen.add(served)
+            await asyncio.sleep(REST / 2)
+        assert len(seen) >= 5
         await reader.close()
 
     asyncio.run(main())

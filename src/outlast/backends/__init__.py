@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import os
+import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..config import without_password
-from ..errors import ConfigError, OutlastError
+from ..errors import BackendError, ConfigError, OutlastError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Backend", "file_of", "in_thread", "open_backend", "path_of", "schema_of", "upgrade"]
 
 T = TypeVar("T")
+#: Seconds within which a fault of a batch comes at once; one that takes longer was waited for.
+SHORT = 0.2
 
 
 class Backend(ABC):
@@ -50,6 +53,21 @@ class Backend(ABC):
 
         Unless overridden, one by one; a backend that can shares what a commit costs among them.
         """
+        return [self._outcome(request) for request in requests]
+
+    def _together(self, answer: Callable[[], list[Any]], requests: Sequence[Any]) -> list[Any]:
+        """Answer requests in one go; where that fails as a whole, one by one, unless all would fare alike.
+
+        They would where nobody knows what became of them, and where a lock or a server was waited for in vain: each
+        would wait as long again, while those who ask have waited already.
+        """
+        began = time.monotonic()
+        try:
+            return answer()
+        except OutlastError as error:
+            waited = time.monotonic() - began > SHORT
+            if isinstance(error, BackendError) and (waited or error.outcome == "unknown"):
+                return [error] * len(requests)
         return [self._outcome(request) for request in requests]
 
     def _outcome(self, request: Any) -> Any:

@@ -103,14 +103,9 @@ class PostgresBackend(Backend):
             return self._read_together(requests)
         if not all(type(request) is Commit for request in requests):
             return super().send_batch(requests)
-        try:
-            return self._write(requests, lambda session: session.writing.commits.commit_all)  # type: ignore[no-any-return]
-        except BackendError as error:
-            if error.outcome == "unknown":
-                return [error] * len(requests)
-        except OutlastError:
-            pass
-        return super().send_batch(requests)
+        return self._together(
+            lambda: self._write(requests, lambda session: session.writing.commits.commit_all), requests
+        )
 
     def _read_together(self, requests: Sequence[Read]) -> list[Any]:
         try:

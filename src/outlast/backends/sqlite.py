@@ -73,15 +73,12 @@ class SQLiteBackend(Turns, Backend):
     def send(self, request: Any) -> Any:
         kind = type(request)
         reading = self._shared if self.path is not None else self._exclusively  # in memory there is one connection
-        try:
-            if kind in READS:
-                return reading(self._read, request)
-            if kind in WRITES:
-                return self._exclusively(self._write, request)
-            if kind is Inspect:
-                return reading(self._inspect, request)
-        except (apsw.Error, OSError) as error:
-            raise self._explained(error) from error
+        if kind in READS:
+            return self._explaining(reading, self._read, request)
+        if kind in WRITES:
+            return self._explaining(self._exclusively, self._write, request)
+        if kind is Inspect:
+            return self._explaining(reading, self._inspect, request)
         raise TypeError(f"{kind.__name__} is not a request this backend answers")
 
     def _read(self, session: Session, request: Any) -> Any:
@@ -156,15 +153,7 @@ class SQLiteBackend(Turns, Backend):
         """Carry commits out in one transaction; where that fails as a whole, one by one."""
         if not all(type(request) is Commit for request in requests):
             return super().send_batch(requests)
-        try:
-            replies: list[Any] = self._exclusively(self._write_all, requests)
-            return replies
-        except BackendError as error:
-            if error.outcome == "unknown":
-                return [error] * len(requests)
-        except (apsw.Error, OSError, OutlastError):
-            pass
-        return super().send_batch(requests)
+        return self._together(lambda: self._explaining(self._exclusively, self._write_all, requests), requests)
 
     def _write_all(self, session: Session, commits: Sequence[Commit]) -> list[Any]:
         replies: list[Any]
@@ -295,6 +284,12 @@ class SQLiteBackend(Turns, Backend):
                 f"{self.path} was removed or replaced while in use, and nothing is written to what is not there; "
                 "put the file back, or connect again to use what is there now"
             )
+
+    def _explaining(self, turn: Callable[..., Any], work: Callable[[Session, Any], Any], request: Any) -> Any:
+        try:
+            return turn(work, request)
+        except (apsw.Error, OSError) as error:
+            raise self._explained(error) from error
 
     def _explained(self, error: apsw.Error | OSError) -> OutlastError:
         """Return what SQLite or the system raised as one of this project's errors."""

@@ -35,12 +35,11 @@ PAGE = 256
 HEARTBEAT, CHECK_EVERY = 15.0, 2.0
 #: Bytes, and pieces, that may wait for one stream.
 MOST_BYTES, MOST_PIECES = 1024 * 1024, 1024
-#: Streams served before callers get their turn, for so many seconds at most: what they wait for takes this thread.
-SLICE, TURN = 5, 0.005
-#: Seconds between two looks at whether callers still wait.
-LOOK = 0.001
+#: Streams served before others get their turn: the seconds of a rest, and of all rests while callers still wait. What
+#: serves a caller takes this thread, another one, and the caller's own process; on a small machine all want one core.
+SLICE, REST, TURN = 5, 0.001, 0.005
 #: The pause after a reading that each stream it was served to is worth, and the longest.
-PAUSE, LONGEST_PAUSE = 0.00025, 0.25
+PAUSE, LONGEST_PAUSE = 0.00025, 0.1
 
 Order: TypeAlias = tuple[tuple[int, ...], bool, str]
 
@@ -290,11 +289,15 @@ class FeedReader:
         return served
 
     async def _give_way(self) -> None:
-        """Let streams send what they were given, and callers who wait be answered, unless there is no end of them."""
+        """Let streams send what they were given, and callers who wait be answered, unless there is no end of them.
+
+        The rest is a real one: who serves a thousand streams in one go has a core to itself for 40 ms, and a thread or
+        a process that is woken on that core meanwhile waits for as long as the system lets it have the core.
+        """
         until = time.monotonic() + TURN
-        await asyncio.sleep(0)
+        await asyncio.sleep(REST)
         while self.is_busy() and time.monotonic() < until:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(REST)
 
     # --- what is to be done now and then -------------------------------------------------------------------
 
