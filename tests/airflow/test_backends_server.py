@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from outlast import connect
+from outlast.errors import BackendError
+from outlast.integrations.airflow.packing import Packer
 from support.airflow_home import Airflow, Stack
 
 pytestmark = pytest.mark.airflow(since="3.3")
@@ -27,6 +31,8 @@ def home(airflow_home: Callable[..., Airflow]) -> Airflow:
     return airflow_home(
         dags=DAGS,
         FAILING="{home}/failing",
+        GO="{home}/go",
+        AIRFLOW__WORKERS__MAX_FAILED_HEARTBEATS="100",
         AIRFLOW__STATE_STORE__BACKEND=BACKEND,
         AIRFLOW__OUTLAST__STATE_ENCRYPTION_KEYS=KEY,
     )
@@ -58,6 +64,28 @@ def test_rows_are_json_documents_that_only_a_key_opens(home: Airflow, stack: Sta
     rows = documents(home) + documents(home, "asset_state_store")
     assert len(rows) > 5
     assert all(row.keys() == {"__outlast__"} and row["__outlast__"].startswith("o1e") for row in rows)
+    lengths = dict(home.rows("select key, length(value) from task_state_store where dag_id = 'keeps'"))
+    assert lengths["long"] < 1000  # of 26 kB
+
+
+COMPRESSED = """
+from airflow.state import TaskScope, get_state_backend
+backend, scope = get_state_backend(), TaskScope("keeps", "run1", "survive")
+backend.set(scope, "repeated", '"' + "all the same " * 2000 + '"')
+backend.set(scope, "short", '{"a": 1}')
+print("GOT", len(backend.get(scope, "repeated")), backend.get(scope, "short"))
+"""
+
+
+def test_without_keys_rows_are_compressed_where_that_is_shorter(home: Airflow, stack: Stack) -> None:
+    assert 'GOT 26002 {"a": 1}' in home.run("python", "-c", COMPRESSED, env={KEYS: ""})
+    rows = dict(home.rows("select key, value from task_state_store where key in ('repeated', 'short')"))
+    assert rows["repeated"].startswith('{"__outlast__": "o1z')
+    assert len(rows["repeated"]) < 300
+    assert rows["short"] == '{"a": 1}'
+    for key in rows:
+        path = f"{STATE.format('keeps', 'run1', 'survive')}/{key}"
+        assert stack.api("DELETE", path)[0] == 204
 
 
 def test_an_asset_keeps_who_has_written_it(home: Airflow, stack: Stack) -> None:
@@ -82,12 +110,45 @@ def test_the_list_over_rest_shows_rows_and_a_plain_one_written_there_passes_thro
     assert seen["before"] == ["by hand"]
 
 
+def test_a_task_goes_on_after_a_restart_with_what_was_changed_over_rest(home: Airflow, stack: Stack) -> None:
+    """The API server dies while the task runs, and comes back with a key more."""
+    stack.begin("across")
+    stack.wait("the task", lambda: noted(home, "wait"), 120)
+    path = STATE.format("across", "run1", "wait")
+    told = {row["key"]: row for row in stack.api("GET", path)[1]["task_state_store"]}
+    assert told.keys() == {"left", "patched", "deleted"}
+    status, row = stack.api("GET", f"{path}/left")
+    assert (status, row) == (200, told["left"])
+    assert row["value"]["__outlast__"].startswith("o1e")
+
+    assert stack.api("PATCH", f"{path}/patched", {"value": {"by": "hand"}})[0] == 200
+    status, row = stack.api("GET", f"{path}/patched")
+    assert (row["value"], row["expires_at"]) == ({"by": "hand"}, told["patched"]["expires_at"])
+    assert stack.api("DELETE", f"{path}/deleted")[0] == 204
+    assert stack.api("GET", f"{path}/deleted")[0] == 404
+    assert stack.api("PUT", f"{path}/put", {"value": [1]})[0] == 204
+
+    home.env[KEYS] = f"{KEY},{NEW_KEY}"
+    stack.restart("api-server")
+    (home.folder / "go").touch()
+    assert stack.ended("across") == "success", stack.logs()
+    _, seen = noted(home, "wait")
+    assert (seen["left"], seen["patched"], seen["deleted"], seen["put"]) == (True, {"by": "hand"}, "default", [1])
+    assert stack.api("GET", f"{path}/put")[1]["value"]["__outlast__"].startswith("o1e")
+    assert stack.api("DELETE", path)[0] == 204
+    assert stack.api("GET", path)[1]["total_entries"] == 0
+
+
 def test_an_entry_is_gone_when_its_time_is_over_and_cleaned_up_by_airflow(home: Airflow, stack: Stack) -> None:
+    """To tasks, that is: REST and the page read Airflow's table, and show the row with its time until it is cleaned."""
     assert stack.trigger("expires", "run1") == "success", stack.logs()
     (seen,) = noted(home, "short")
     assert (seen["short"], seen["stays"]) == ("default", True)
-    expired = "select key from task_state_store where dag_id = 'expires'"
-    assert sorted(home.rows(expired)) == [("short",), ("stays",)]
+    expired = "select key from task_state_store where dag_id = 'expires' order by key"
+    assert home.rows(expired) == [("large",), ("short",), ("stays",)]
+    status, row = stack.api("GET", STATE.format("expires", "run1", "short") + "/short")
+    assert (status, row["value"].keys()) == (200, {"__outlast__"})
+    assert datetime.fromisoformat(row["expires_at"]) < datetime.now(UTC)
     assert "key 'short'" in home.command("state-store", "clean", "--dry-run")
     home.command("state-store", "clean")
     assert home.rows(expired) == [("stays",)]
@@ -138,15 +199,32 @@ def test_an_import_unpacks_rows(home: Airflow, stack: Stack) -> None:
     assert "none of the 1 keys in [outlast] state_encryption_keys opens a stored value" in done.stdout
 
 
-def test_keys_are_rotated(home: Airflow, stack: Stack) -> None:
-    both = {KEYS: f"{NEW_KEY},{KEY}"}
-    times = home.rows("select updated_at from task_state_store order by id")
-    said = home.run("outlast", "airflow", "rotate", "--json", env=both).strip().splitlines()[-1]
-    assert json.loads(said)["rewritten"] > 5
-    assert home.rows("select updated_at from task_state_store order by id") == times
+def opened_by(home: Airflow, key: str) -> int:
+    packer, number = Packer(keys=[key]), 0
+    for row in documents(home) + documents(home, "asset_state_store"):
+        with suppress(BackendError):
+            number += "__outlast__" in row and bool(packer.unpack(row["__outlast__"].encode()))
+    return number
 
-    home.env[KEYS] = NEW_KEY
+
+def test_keys_are_rotated(home: Airflow, stack: Stack) -> None:
+    home.env[KEYS] = f"{NEW_KEY},{KEY}"
     stack.restart("api-server")
     assert stack.trigger("keeps", "run3") == "success", stack.logs()
     (seen,) = noted(home, "asset", "run3")
-    assert seen["before"] == ["by hand", "run2"]
+    assert seen["before"] == ["by hand", "run2"]  # written under the old key
+    old, new = opened_by(home, KEY), opened_by(home, NEW_KEY)
+    assert old > 0
+    assert new > 0
+
+    times = home.rows("select updated_at from task_state_store order by id")
+    said = home.run("outlast", "airflow", "rotate", "--json").strip().splitlines()[-1]
+    assert json.loads(said) == {"rewritten": old, "current": new, "changed_meanwhile": 0, "unreadable": []}
+    assert home.rows("select updated_at from task_state_store order by id") == times
+    assert (opened_by(home, KEY), opened_by(home, NEW_KEY)) == (0, old + new)
+
+    home.env[KEYS] = NEW_KEY
+    stack.restart("api-server")
+    assert stack.trigger("keeps", "run4") == "success", stack.logs()
+    (seen,) = noted(home, "asset", "run4")
+    assert seen["before"] == ["by hand", "run2", "run3"]

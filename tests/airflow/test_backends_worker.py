@@ -97,6 +97,16 @@ def test_after_success_every_payload_has_its_reference(home: Airflow, stack: Sta
     assert payloads(home) == referred
 
 
+def test_rows_past_their_time_go_and_their_payloads_after_them(home: Airflow, stack: Stack) -> None:
+    assert stack.trigger("expires", "run1") == "success", stack.logs()
+    query = "select value from task_state_store where dag_id = 'expires' and key = 'large'"
+    name = json.loads(home.rows(query)[0][0])["__airflow_state_ref__"].removeprefix("o1p")
+    assert name in payloads(home)
+    assert outlast(home, "sweep", "--delete")["expired"] == ["expires/run1/short large"]
+    assert home.rows(query) == []
+    assert name not in payloads(home)
+
+
 def test_the_list_over_rest_shows_the_keys(home: Airflow, stack: Stack) -> None:
     path = "/api/v2/dags/keeps/dagRuns/run1/taskInstances/survive/state-store"
     status, told = stack.api("GET", path)
@@ -156,6 +166,73 @@ def test_a_sweep_finds_what_that_has_left_and_removes_it(home: Airflow, stack: S
     assert outlast(home, "sweep", "--grace", "1s", "--delete")["orphans"] == found["orphans"]
     assert outlast(home, "sweep", "--grace", "1s")["orphans"] == []
     assert payloads(home) == {reference[3:] for reference in references(home) if reference.startswith("o1p")}
+
+
+PLACES = """
+import json, sys
+from airflow.sdk.state import AssetScope
+from outlast.integrations.airflow.metadata import AirflowRows
+from outlast.integrations.airflow.references import payload_of, place_of
+from outlast.integrations.airflow.rows import reference_in
+rows = [(row, payload_of(reference_in(json.loads(row.text)))) for row in AirflowRows().all()]
+elsewhere = [row.name for row, name in rows if name and name.rpartition("/")[0] not in row.places]
+kinds = {name[0] for row, name in rows if name}
+by_uri = place_of(AssetScope(uri=sys.argv[1]), "large")
+print("GOT", elsewhere, sorted(kinds), any(by_uri in row.places for row, name in rows))
+"""
+
+
+def test_each_row_is_known_to_have_its_payload_where_its_worker_has_put_it(home: Airflow, stack: Stack) -> None:
+    ((uri,),) = home.rows("select uri from asset where name = 'orders'")
+    assert "GOT [] ['a', 't'] True" in home.run("python", "-W", "ignore", "-c", PLACES, uri)
+
+
+def test_what_somebody_writes_over_rest_neither_stops_a_sweep_nor_takes_anothers_payload(
+    home: Airflow, stack: Stack
+) -> None:
+    path = "/api/v2/dags/keeps/dagRuns/run1/taskInstances/{}/state-store"
+    held = stack.api("GET", path.format("survive") + "/large")[1]["value"]["__airflow_state_ref__"]
+    own = stack.api("GET", path.format("mapped") + "/large?map_index=0")[1]["value"]["__airflow_state_ref__"]
+    assert stack.api("DELETE", path.format("mapped") + "/large?map_index=0")[0] == 204
+    forged = {"value": {"__airflow_state_ref__": held}, "expires_at": "2026-01-01T00:00:00Z"}
+    bodies = {
+        "deep": {"value": {"__outlast__": "o1j" + "[" * 50_000}},
+        "forged": forged,
+        "junk": {"value": {"__outlast__": "o1enothing"}},
+    }
+    for key, body in bodies.items():
+        assert stack.api("PUT", f"{path.format('clears')}/{key}", body)[0] == 204
+    overwritten = path.format("mapped") + "/large?map_index=1"
+    assert stack.api("PUT", overwritten, bodies["junk"])[0] == 204
+    said = home.attempt("python", "-W", "ignore", "-c", PROGRAM, "airflow", "sweep").stdout
+    assert "3 rows that cannot be read, left with 1 value that may be theirs:\n" in said
+    assert "  the row keeps/run1/clears deep cannot be read: it is nested too deep\n" in said
+    found = outlast(home, "sweep", "--grace", "1s", "--delete", status=65)
+    assert found["orphans"] == [own[3:]]
+    assert found["expired"] == ["keeps/run1/clears forged"]
+    assert {problem.partition(" cannot")[0] for problem in found["unreadable"]} == {
+        "the row keeps/run1/clears deep",
+        "the row keeps/run1/clears junk",
+        "the row keeps/run1/mapped/1 large",
+    }
+    assert found["withheld"] == 1
+    assert held[3:] in payloads(home)
+    assert stack.api("DELETE", path.format("clears"))[0] == 204
+    assert stack.api("DELETE", overwritten)[0] == 204
+    found = outlast(home, "sweep", "--grace", "1s", "--delete")
+    assert (len(found["orphans"]), found["unreadable"], found["withheld"]) == (1, [], 0)
+    assert payloads(home) == {reference[3:] for reference in references(home) if reference.startswith("o1p")}
+
+
+def test_a_payload_that_was_changed_is_no_value(home: Airflow, stack: Stack) -> None:
+    name = next(reference[3:] for reference in references(home) if reference.startswith("o1pt"))
+    file, path = home.folder / "payloads" / name, str(home.folder / "changed.db")
+    written = file.read_bytes()
+    file.write_bytes(written[:-1])
+    told = outlast(home, "import", "--from", home.url, "--store", path, "--dag", "keeps", status=65)
+    file.write_bytes(written)
+    (skipped,) = told["skipped"]
+    assert "is not what was written" in skipped["why"]
 
 
 def test_an_import_brings_in_what_the_backend_keeps(home: Airflow, stack: Stack) -> None:

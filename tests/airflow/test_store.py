@@ -87,8 +87,12 @@ def test_a_connection_of_airflows_names_the_server_and_its_token(
     assert [line for line in told if secret in line] == []
 
 
-def test_connections_are_closed_after_five_idle_seconds(airflow_home: Callable[..., Airflow]) -> None:
-    home = airflow_home(AIRFLOW__OUTLAST__URL=f"{server().url}?schema=airflow_idle")
+@pytest.mark.parametrize("on_error", ["fail", "disable"])
+def test_a_connection_is_opened_and_closed_after_five_idle_seconds(
+    airflow_home: Callable[..., Airflow], on_error: str
+) -> None:
+    url = f"{server().url}?schema=airflow_idle_{on_error}"
+    home = airflow_home(AIRFLOW__OUTLAST__URL=url, AIRFLOW__OUTLAST__ON_ERROR=on_error)
     log = home.dags_test("idles")
     assert home.noted() == [{"task": "idle", "try": 1, "seen": [0, 1, 0], "n": 1}], log[-5000:]
 

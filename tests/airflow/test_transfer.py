@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from outlast import NEVER_EXPIRE, connect
+from outlast.integrations.airflow.airflow_rest import AirflowApi, Stored
+from outlast.integrations.airflow.transfer import Journal, Outcome, export_state, import_state
+from outlast.values import TaskScope, Writer
 from support.airflow_home import Airflow, Stack
 
 pytestmark = pytest.mark.airflow(since="3.3")
@@ -21,6 +26,7 @@ pytestmark = pytest.mark.airflow(since="3.3")
 DAGS = Path(__file__).parent / "dags_backends"
 VALUE = {"job": 17, "exact": [2**60, 0.1, "ü", None, True]}
 MANY = 400
+ANN = Writer("person", name="ann@desk")
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +171,92 @@ def test_an_export_that_was_killed_goes_on(home: Airflow, stack: Stack) -> None:
     assert told["same"] >= done
     keys = home.rows("select count(*) from task_state_store where key like 'many/%'")
     assert keys == [(MANY,)]
+
+
+def test_an_entry_past_its_time_is_not_taken_over_though_airflow_still_shows_it(home: Airflow, stack: Stack) -> None:
+    path = str(home.folder / "short.db")
+    with connect(path) as store:
+        task = store.task("reads/manual__1+a/read")
+        task.set("short", "from outlast", retention=timedelta(hours=1))
+        arguments = ("export", path, "--to", home.url, "--journal", str(home.folder / "journal of short"))
+        assert outlast(home, *arguments)["written"] == 1
+
+        body = {"value": "airflow's", "expires_at": (datetime.now(UTC) - timedelta(seconds=1)).isoformat()}
+        place = "/api/v2/dags/reads/dagRuns/manual__1%2Ba/taskInstances/read/state-store/short"
+        assert stack.api("PUT", place, body)[0] == 204
+        assert stack.api("GET", place)[1]["value"] == "airflow's"
+        api = AirflowApi(home.url)
+        assert "short" in api.stored(task.scope)
+        with connect(home.folder / "of short.db") as back:
+            import_state(api, back, writer=ANN, dag_id="reads")
+            assert back.task(task.scope).get("short") is None
+
+        task.set("short", "newer", retention=timedelta(hours=1))
+        assert outlast(home, *arguments)["written"] == 1  # what is over is not another value
+        assert api.stored(task.scope)["short"].value == "newer"
+
+
+def test_a_short_retention_that_was_exported_ends_at_its_moment(home: Airflow, stack: Stack) -> None:
+    api, journal = AirflowApi(home.url), Journal(str(home.folder / "journal of brief"), home.url)
+    with connect(home.folder / "brief.db") as store, connect(home.folder / "of brief.db") as back:
+        task = store.task("reads/manual__1+a/read")
+        task.set("brief", 1, retention=timedelta(seconds=2))
+        entry = task.entry("brief")
+        assert entry is not None
+        assert entry.expires_at is not None
+        assert export_state(store, api, journal).written == 1
+        journal.close()
+        shown = api.stored(task.scope)["brief"].expires_at
+        assert shown is not None
+        assert datetime.fromisoformat(shown) == entry.expires_at
+        time.sleep(max(0.0, (entry.expires_at - datetime.now(UTC)).total_seconds()))
+        import_state(api, back, writer=ANN, dag_id="reads")
+        assert back.task(task.scope).get("brief") is None
+
+
+def test_an_import_misses_no_run_while_more_than_a_page_of_others_are_deleted(home: Airflow, stack: Stack) -> None:
+    """In the list, which is read in pages of a hundred, all rows behind a deleted one move forward."""
+    api = AirflowApi(home.url)
+    runs = [f"many{number:03}" for number in range(215)]
+    for run_id in runs:
+        body = {"dag_run_id": run_id, "logical_date": None}
+        assert stack.api("POST", "/api/v2/dags/succeeds/dagRuns", body)[0] == 200
+        api.put(TaskScope("succeeds", run_id, "work"), "number", Stored(run_id))
+    going = iter([runs[:110]])
+
+    def delete_some(outcome: Outcome) -> None:
+        if outcome.written == 20:
+            for run_id in next(going, []):
+                assert stack.api("DELETE", f"/api/v2/dags/succeeds/dagRuns/{run_id}")[0] == 204
+
+    with connect(home.folder / "shifted.db") as store:
+        told = import_state(api, store, writer=ANN, dag_id="succeeds", progress=delete_some)
+        assert told.skipped == []
+        found = {info.scope.run_id for info in store.scopes(dag_id="succeeds") if isinstance(info.scope, TaskScope)}
+    assert next(going, None) is None
+    assert found == {*runs[:20], *runs[110:]}
+
+
+def test_nor_a_key_while_others_are_deleted(home: Airflow, stack: Stack) -> None:
+    place = "/api/v2/dags/reads/dagRuns/manual__1%2Ba/taskInstances/read/state-store"
+    api, token = AirflowApi(home.url), stack.token()
+    is_deleted = threading.Event()
+
+    def delete_some() -> None:
+        for number in range(150):
+            address = f"{home.url}{place}/many/{number:03}"
+            request = urllib.request.Request(address, headers={"Authorization": f"Bearer {token}"}, method="DELETE")
+            urllib.request.urlopen(request, timeout=60).close()
+        is_deleted.set()
+
+    deleting = threading.Thread(target=delete_some)
+    deleting.start()
+    keys, rounds = set[str](), 0
+    while not is_deleted.is_set():
+        keys, rounds = {*api.stored(TaskScope("reads", "manual__1+a", "read"))}, rounds + 1
+        assert {f"many/{number:03}" for number in range(150, MANY)} <= keys
+    deleting.join()
+    assert rounds > 1
 
 
 def test_without_a_token_where_one_is_needed_it_says_so(home: Airflow, stack: Stack, store: str) -> None:

@@ -12,9 +12,9 @@ __all__ = ["AirflowServer"]
 
 
 class AirflowServer(ThreadingHTTPServer):
-    """Holds `instances` (rows of the list, in its order) and `state` by (task instance, key).
+    """Holds `instances` (rows of the list, in the order of their ids) and `state` by (task instance, key).
 
-    A token is good for `calls_a_token` calls; `after_page` is called when a page of the list has been made.
+    A token is good for `calls_a_token` calls; `after_page` is called when a page of a list has been made.
     """
 
     daemon_threads = True
@@ -23,13 +23,21 @@ class AirflowServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.calls_a_token, self.page_limit, self.left, self.tokens = calls_a_token, page_limit, 0, 0
         self.instances: list[dict[str, Any]] = []
+        self.last_id = 0
         self.state: dict[tuple[str, str], dict[str, Any]] = {}
         self.after_page: Any = lambda: None
 
     def add(self, run_id: str, task_id: str = "task") -> dict[str, Any]:
-        row = {"dag_id": "dag", "dag_run_id": run_id, "task_id": task_id, "map_index": -1}
-        self.instances.append(row)
-        return row
+        row = {"id": 0, "dag_id": "dag", "dag_run_id": run_id, "task_id": task_id, "map_index": -1}
+        self.instances.insert(0, row)
+        return self.try_again(0)
+
+    def try_again(self, place: int) -> dict[str, Any]:
+        """Give the row at a place of the list its next id, with which it goes to the end."""
+        self.last_id += 1
+        row = self.instances.pop(place)
+        self.instances.append({**row, "id": self.last_id})
+        return self.instances[-1]
 
     @property
     def url(self) -> str:
@@ -43,15 +51,12 @@ class AirflowServer(ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
 
-    def answer(self, method: str, path: list[str], query: dict[str, int], body: Any) -> tuple[int, Any]:
+    def answer(self, method: str, path: list[str], query: dict[str, str], body: Any) -> tuple[int, Any]:
         """Answer a call that is authorized."""
         if path == ["assets"]:
             return 200, {"assets": [], "total_entries": 0}
         if path[-1] == "taskInstances":
-            page = self.instances[query["offset"] :][: min(query["limit"], self.page_limit)]
-            answer = {"task_instances": page, "total_entries": len(self.instances)}
-            self.after_page()
-            return 200, answer
+            return 200, self.page_of_instances(int(query["limit"]), query["cursor"])
         place = f"{path[1]}/{path[3]}/{path[5]}"
         if place not in {f"{row['dag_id']}/{row['dag_run_id']}/{row['task_id']}" for row in self.instances}:
             return 404, {"detail": "Task instance not found"}
@@ -59,8 +64,16 @@ class AirflowServer(ThreadingHTTPServer):
             self.state[place, path[7]] = body
             return 204, None
         rows = [{"key": key, **held} for (at, key), held in sorted(self.state.items()) if at == place]
-        page = rows[query["offset"] :][: min(query["limit"], self.page_limit)]
+        page = rows[int(query["offset"]) :][: min(int(query["limit"]), self.page_limit)]
+        self.after_page()
         return 200, {"task_state_store": page, "total_entries": len(rows)}
+
+    def page_of_instances(self, limit: int, cursor: str) -> dict[str, Any]:
+        """Return the page behind a cursor, which is an id."""
+        rest = [row for row in self.instances if row["id"] > int(cursor or 0)]
+        page = rest[: min(limit, self.page_limit)]
+        self.after_page()
+        return {"task_instances": page, "next_cursor": str(page[-1]["id"]) if len(page) < len(rest) else None}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -75,7 +88,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, body: Any) -> None:
         parts = urlsplit(self.path)
-        query = {name: int(value[0]) for name, value in parse_qs(parts.query).items() if name in ("limit", "offset")}
+        query = {name: value[0] for name, value in parse_qs(parts.query, keep_blank_values=True).items()}
         airflow = self.server
         if parts.path == "/auth/token":
             airflow.tokens, airflow.left = airflow.tokens + 1, airflow.calls_a_token

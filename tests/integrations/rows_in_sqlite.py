@@ -7,10 +7,22 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from outlast.integrations.airflow.metadata import Row
+from outlast.integrations.airflow.references import place_of
 from outlast.integrations.airflow.rows import REFERENCE
 
-__all__ = ["SqliteRows"]
+__all__ = ["SqliteRows", "Task"]
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What Airflow's scope of a task has."""
+
+    task_id: str = "task"
+    dag_id: str = "dag"
+    run_id: str = "run"
+    map_index: int = -1
 
 
 class SqliteRows:
@@ -43,7 +55,7 @@ class SqliteRows:
     def all(self) -> Iterator[Row]:
         for task, key, kept in self.rows.execute("select task, key, reference from state").fetchall():
             text = kept[9:] if kept.startswith("document:") else json.dumps({REFERENCE: kept})
-            yield Row("task", (task, key), key, text, key in self.expired)
+            yield Row("task", (task, key), key, text, key in self.expired, (place_of(Task(task), key),))
 
     def replace(self, row: Row, text: str) -> bool:
         new = "document:" + text

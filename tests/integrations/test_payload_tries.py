@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -17,18 +16,9 @@ from outlast.integrations.airflow.payload_sweep import clean, examine
 from outlast.integrations.airflow.payloads import Folder
 from outlast.integrations.airflow.references import References, payload_of
 
-from .rows_in_sqlite import SqliteRows
+from .rows_in_sqlite import SqliteRows, Task
 
 KEYS = st.sampled_from("ab")
-
-
-class Task(msgspec.Struct, frozen=True):
-    """What Airflow's scope of a task has."""
-
-    task_id: str = "task"
-    dag_id: str = "dag"
-    run_id: str = "run"
-    map_index: int = -1
 
 
 class Tries(RuleBasedStateMachine):

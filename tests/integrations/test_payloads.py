@@ -7,108 +7,19 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
 
-import fsspec
-import msgspec
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
 
 from outlast.errors import BackendError, ConfigError, InvalidValue
 from outlast.integrations.airflow.packing import Packer
-from outlast.integrations.airflow.payload_sweep import clean, examine, past_bound
+from outlast.integrations.airflow.payload_sweep import clean, examine
 from outlast.integrations.airflow.payloads import MARKER, Folder, ObjectStore, Payloads, new_name, open_payloads
-from outlast.integrations.airflow.references import READ_MARGIN, References, payload_of
+from outlast.integrations.airflow.references import READ_MARGIN, payload_of
 from outlast.testing import Clock
 
-from .rows_in_sqlite import SqliteRows
-
-PLACE = "t" + "1" * 31 + "/" + "2" * 32
-
-
-class Task(msgspec.Struct, frozen=True):
-    """What Airflow's scope of a task has."""
-
-    task_id: str = "task"
-    dag_id: str = "dag"
-    run_id: str = "run"
-    map_index: int = -1
-
-
-class Asset(msgspec.Struct, frozen=True):
-    """What Airflow's scope of an asset has."""
-
-    name: str | None = "orders"
-    uri: str | None = None
-
-
-class Raising(MemoryFileSystem):
-    """Objects in memory; the calls named in `failing` raise."""
-
-    protocol = "raising"
-    store: ClassVar[dict[str, Any]] = {}
-    pseudo_dirs: ClassVar[list[str]] = [""]
-    failing: ClassVar[set[str]] = set()
-
-    def pipe_file(self, path: str, value: bytes, **options: Any) -> None:
-        self.refuse("pipe_file")
-        super().pipe_file(path, value, **options)
-
-    def cat_file(self, path: str, **options: Any) -> bytes:
-        self.refuse("cat_file")
-        found: bytes = super().cat_file(path, **options)
-        return found
-
-    def rm_file(self, path: str) -> None:
-        self.refuse("rm_file")
-        super().rm_file(path)
-
-    def find(self, path: str, **options: Any) -> Any:
-        self.refuse("find")
-        return super().find(path, **options)
-
-    def exists(self, path: str, **options: Any) -> bool:
-        self.refuse("exists")
-        return bool(super().exists(path, **options))
-
-    def refuse(self, call: str) -> None:
-        if call in self.failing:
-            raise ConnectionResetError(f"no {call} today")
-
-
-@pytest.fixture
-def objects() -> Iterator[ObjectStore]:
-    fsspec.register_implementation("raising", Raising, clobber=True)
-    Raising.store.clear()
-    Raising.failing.clear()
-    yield ObjectStore("raising://bucket/state")
-    Raising.failing.clear()
-
-
-@pytest.fixture(params=["folder", "objects"])
-def payloads(request: pytest.FixtureRequest, tmp_path: Path, objects: ObjectStore) -> Payloads:
-    return Folder(str(tmp_path / "payloads")) if request.param == "folder" else objects
-
-
-@pytest.fixture
-def rows(tmp_path: Path) -> SqliteRows:
-    return SqliteRows(tmp_path / "rows.db")
-
-
-def large(letter: str) -> str:
-    return letter * 300
-
-
-def keeper(payloads: Payloads, clock: Clock | None = None) -> References:
-    return References(Packer(-1), payloads, 100, clock or Clock())
-
-
-def put(references: References, rows: SqliteRows, value: Any, key: str = "key", scope: Any = Task()) -> None:  # noqa: B008
-    """Set a value in Airflow's order: the reference is made, then the row."""
-    rows.put(key, references.refer(value, scope, key, lambda: rows.held(key)))
-
+from .payload_objects import PLACE, Asset, Raising, keeper, large, put
+from .rows_in_sqlite import SqliteRows, Task
 
 # --- Places ----------------------------------------------------------------------------------------------
 
@@ -451,83 +362,3 @@ def test_a_strange_reference_is_an_error(payloads: Payloads, reference: str) -> 
 
 def test_a_reference_of_airflows_own_is_its_value(payloads: Payloads) -> None:
     assert keeper(payloads).resolve('{"a": 1}') == {"a": 1}
-
-
-# --- The sweep -------------------------------------------------------------------------------------------
-
-
-def test_a_young_payload_may_still_be_waiting_for_its_reference(payloads: Payloads, rows: SqliteRows) -> None:
-    clock = Clock()
-    keeper(payloads, clock).refer(large("a"), Task(), "key", lambda: None)
-    hour = 3600 * 1_000_000
-    assert examine(payloads, rows, Packer(), grace=hour, now=clock()).young == 1
-    found = examine(payloads, rows, Packer(), grace=hour, now=clock() + hour)
-    assert (len(found.orphans), found.young) == (1, 0)
-
-
-def test_a_row_past_its_time_goes_and_its_payload_after_it(payloads: Payloads, rows: SqliteRows) -> None:
-    references = keeper(payloads)
-    put(references, rows, large("a"), "over")
-    put(references, rows, large("b"), "stays")
-    rows.expired.add("over")
-    found = examine(payloads, rows, Packer(), grace=0, now=2**61)
-    assert [row.name for row, _ in found.expired] == ["over"]
-    assert found.orphans == []
-    assert clean(found, payloads, rows) == []
-    assert [row.id[1] for row in rows.all()] == ["stays"]
-    assert list(payloads.names()) == [payload_of(rows.reference("stays"))]
-
-
-def test_a_row_that_was_written_anew_meanwhile_keeps_its_payload(payloads: Payloads, rows: SqliteRows) -> None:
-    references = keeper(payloads)
-    put(references, rows, large("a"))
-    rows.expired.add("key")
-    found = examine(payloads, rows, Packer(), grace=0, now=2**61)
-    put(references, rows, large("b"))
-    assert clean(found, payloads, rows) == []
-    assert references.resolve(rows.reference("key")) == large("b")
-
-
-def test_what_is_no_payload_is_somebody_elses(tmp_path: Path, objects: ObjectStore, rows: SqliteRows) -> None:
-    (tmp_path / "payloads").mkdir()
-    for place in (Folder(str(tmp_path / "payloads")), objects):
-        for name in ("report.csv", f"{PLACE}/notes", "t/old/2020"):
-            place.write(name, b"not ours")
-        found = examine(place, rows, Packer(), grace=0, now=2**61)
-        assert (found.orphans, found.young) == ([], 0)
-        assert past_bound(place, days=1, now=2**61) == []
-        assert len(list(place.names())) == 3
-
-
-def test_a_lost_row_stays_until_it_is_to_be_dropped(payloads: Payloads, rows: SqliteRows) -> None:
-    references = keeper(payloads)
-    put(references, rows, large("a"))
-    payloads.remove(payload_of(rows.reference("key")) or "")
-    found = examine(payloads, rows, Packer(), grace=0, now=2**61)
-    assert [row.name for row in found.lost] == ["key"]
-    clean(found, payloads, rows)
-    assert len(list(rows.all())) == 1
-    clean(found, payloads, rows, drop_lost=True)
-    assert list(rows.all()) == []
-
-
-def test_a_place_that_is_not_mounted_loses_no_row(tmp_path: Path, rows: SqliteRows) -> None:
-    put(keeper(Folder(str(tmp_path / "payloads"))), rows, large("a"))
-    with pytest.raises(BackendError, match=MARKER):
-        examine(Folder(str(tmp_path / "elsewhere")), rows, Packer(), grace=0, now=2**61)
-
-
-def test_a_row_nobody_can_read_ends_the_sweep(payloads: Payloads, rows: SqliteRows) -> None:
-    rows.put_document("key", '{"__outlast__": "o1enothing"}')
-    with pytest.raises(BackendError, match="the row key cannot be read"):
-        examine(payloads, rows, Packer(), grace=0, now=2**61)
-
-
-def test_without_the_database_tasks_payloads_are_over_after_the_default_retention(payloads: Payloads) -> None:
-    clock = Clock()
-    references = keeper(payloads, clock)
-    old = payload_of(references.refer(large("a"), Task(), "old", lambda: None))
-    references.refer(large("a"), Asset(), "old", lambda: None)
-    clock.advance(30 * 24 * 3600)
-    references.refer(large("a"), Task(), "new", lambda: None)
-    assert past_bound(payloads, days=30, now=clock()) == [old]

@@ -6,7 +6,6 @@ import json
 from hashlib import sha256
 from pathlib import Path
 
-import msgspec
 import pytest
 from cryptography.fernet import Fernet
 
@@ -19,20 +18,11 @@ from outlast.integrations.airflow.references import References
 from outlast.integrations.airflow.rotation import rotate
 from outlast.integrations.airflow.rows import pack_row, unpack_row
 
-from .rows_in_sqlite import SqliteRows
+from .rows_in_sqlite import SqliteRows, Task
 
 OLD, NEW = Fernet.generate_key().decode(), Fernet.generate_key().decode()
 BEFORE, BETWEEN, AFTER = Packer(keys=[OLD]), Packer(keys=[NEW, OLD]), Packer(keys=[NEW])
 LARGE = "".join(sha256(bytes([number])).hexdigest() for number in range(40))  # it cannot be compressed
-
-
-class Task(msgspec.Struct, frozen=True):
-    """What Airflow's scope of a task has."""
-
-    task_id: str = "task"
-    dag_id: str = "dag"
-    run_id: str = "run"
-    map_index: int = -1
 
 
 @pytest.fixture
@@ -117,4 +107,12 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_done(rows: SqliteRows, fold
     assert done.rewritten == 4
     (problem,) = done.unreadable
     assert problem.startswith("strange: the row strange cannot be read: none of the 2 keys")
+    assert rows.text("strange") == text
+
+
+@pytest.mark.parametrize("text", ["o1 no JSON", '{"__outlast__": "o1j' + "[" * 100_000 + '"}'])
+def test_nor_does_a_row_that_is_no_json_stop_it(rows: SqliteRows, folder: Folder, text: str) -> None:
+    rows.put_document("strange", text)
+    done = rotate(rows, BETWEEN, folder)
+    assert (done.rewritten, len(done.unreadable)) == (4, 1)
     assert rows.text("strange") == text

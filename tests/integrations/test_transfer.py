@@ -11,7 +11,9 @@ import pytest
 from outlast import Store, connect
 from outlast.errors import Unauthorized
 from outlast.integrations.airflow.airflow_rest import AirflowApi
-from outlast.integrations.airflow.transfer import Journal, Outcome, export_state, import_state
+from outlast.integrations.airflow.packing import Packer
+from outlast.integrations.airflow.references import References
+from outlast.integrations.airflow.transfer import Journal, Outcome, Unpacking, export_state, import_state
 from outlast.values import Writer
 
 from .airflow_rest_server import AirflowServer
@@ -127,19 +129,92 @@ def test_one_that_was_given_is_not_and_the_next_export_goes_on(store: Store, tmp
         assert (again.written, again.same) == (6 - written, written)
 
 
-def test_an_import_misses_no_task_instance_while_others_are_tried_again(store: Store, airflow: AirflowServer) -> None:
-    """A new try has a new id, so its row goes to the end of the list, and all behind it move forward."""
-    for run in range(250):
+def filled_by_airflow(airflow: AirflowServer, runs: int) -> None:
+    for run in range(runs):
         airflow.state[f"dag/{airflow.add(f'r{run}')['dag_run_id']}/task", "a"] = {"value": run, "expires_at": None}
 
+
+def test_an_import_misses_no_task_instance_while_others_are_tried_again(store: Store, airflow: AirflowServer) -> None:
+    """A new try has a new id, so its row goes to the end of the list, and all behind it move forward."""
+    filled_by_airflow(airflow, 250)
+
     def tried_again() -> None:
-        for _ in range(7):
-            airflow.instances.append(airflow.instances.pop(0))
+        for _ in range(150 if airflow.last_id < 1000 else 0):
+            airflow.try_again(0)
 
     airflow.after_page = tried_again
     told = import_state(AirflowApi(airflow.url), store, writer=ANN, dag_id="dag")
     assert (told.written, told.skipped) == (250, [])
     assert store.task("dag/r249/task").get("a") == 249
+
+
+def test_nor_while_more_runs_than_a_page_has_are_deleted(store: Store, airflow: AirflowServer) -> None:
+    filled_by_airflow(airflow, 450)
+
+    def deleted() -> None:
+        del airflow.instances[: 130 if len(airflow.instances) > 130 else 0]
+
+    airflow.after_page = deleted
+    assert import_state(AirflowApi(airflow.url), store, writer=ANN, dag_id="dag").skipped == []
+    there = {info.scope.run_id for info in store.scopes(dag_id="dag")}
+    assert {f"r{run}" for run in range(390, 450)} <= there
+
+
+def test_nor_one_that_was_moved_to_where_the_list_has_been_read(store: Store, airflow: AirflowServer) -> None:
+    """The clock of the scheduler that gave it its new id is behind."""
+    filled_by_airflow(airflow, 150)
+
+    def moved() -> None:
+        if airflow.instances[-1]["id"] == 150:
+            airflow.instances.insert(50, {**airflow.instances.pop(), "id": 50.5})
+
+    airflow.after_page = moved
+    assert import_state(AirflowApi(airflow.url), store, writer=ANN, dag_id="dag").written == 150
+
+
+@pytest.mark.parametrize("going", [1, 30, 101, 220])
+def test_nor_a_key_while_others_are_deleted(store: Store, airflow: AirflowServer, going: int) -> None:
+    place = f"dag/{airflow.add('r1')['dag_run_id']}/task"
+    for number in range(350):
+        airflow.state[place, f"{number:03}"] = {"value": number, "expires_at": None}
+
+    def deleted() -> None:
+        for number in range(going):
+            airflow.state.pop((place, f"{number:03}"), None)
+
+    def listed() -> None:
+        airflow.after_page = deleted
+
+    airflow.after_page = listed  # the task instances
+    assert import_state(AirflowApi(airflow.url), store, writer=ANN, dag_id="dag").skipped == []
+    assert {f"{number:03}" for number in range(going, 350)} <= set(store.task(place).keys())
+
+
+FORGED = [
+    {"__outlast__": "o1enothing"},
+    {"__outlast__": "o1jnot JSON"},
+    {"__outlast__": "o1j" + "[" * 50_000},
+    {"__outlast__": "o1z!"},
+    {"__airflow_state_ref__": "o1jnot JSON"},
+    {"__airflow_state_ref__": "o1j" + "[" * 50_000},
+    {"__airflow_state_ref__": "o1j\ud800"},
+    {"__airflow_state_ref__": "o1z!"},
+    {"__airflow_state_ref__": "o1pt" + "0" * 31 + "/" + "0" * 32 + "/" + "0" * 24 + "-" + "0" * 32},
+    {"__airflow_state_ref__": "s3://bucket/key"},
+]
+
+
+def test_what_passes_for_packed_and_is_not_is_told_and_the_rest_is_taken_over(
+    store: Store, airflow: AirflowServer
+) -> None:
+    place = f"dag/{airflow.add('r1')['dag_run_id']}/task"
+    for number, document in enumerate(FORGED):
+        airflow.state[place, f"{number}"] = {"value": document, "expires_at": None}
+    airflow.state[place, "right"] = {"value": 1, "expires_at": None}
+    unpacking = Unpacking(Packer(), References(Packer()))
+    told = import_state(AirflowApi(airflow.url), store, writer=ANN, unpacking=unpacking)
+    assert (told.written, len(told.skipped)) == (1, len(FORGED))
+    assert store.task(place).items() == [("right", 1)]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 10])

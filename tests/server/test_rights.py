@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 from typing import Any, get_args
 
@@ -19,8 +20,9 @@ from outlast import run_requests as runs
 from outlast import token_requests as access
 from outlast.backends.answers import READS, WRITES
 from outlast.requests import Asked, Commit, Fence, Once, Open, Opened, Operation, Part, Put, Read
+from outlast.server.claims import LONGEST_LEASE
 from outlast.server.identity import Role, Who
-from outlast.server.rights import LONGEST_LEASE, RULES, allowed
+from outlast.server.rights import RULES, allowed
 from outlast.server.wording import DOINGS
 from outlast.values import AssetScope, TaskScope, Writer
 from support.asking import HIS, LIAR, MINE, ON_VICTIM, OWN, SET, VICTIM, named, on
@@ -133,9 +135,59 @@ def test_nobody_is_told_secrets_or_looks_up_tokens(role: Role, name: str) -> Non
         allowed(ON_VICTIM[name], Who(role, "ann"))
 
 
-def test_a_refusal_says_which_token_it_takes() -> None:
-    with pytest.raises(Unauthorized, match=r"^deleting a run is not for an editor's token$"):
-        allowed(ON_VICTIM["DeleteRun"], Who("editor", "ann"))
+@pytest.mark.parametrize(
+    ("role", "request_", "message"),
+    [
+        (
+            "editor",
+            "DeleteRun",
+            "deleting a run is not for an editor's token; it takes an admin's: "
+            "`outlast token create --role admin` makes one",
+        ),
+        (
+            "worker",
+            "Read",
+            "reading state is not for a worker's token; it takes a viewer's, editor's, runner's or admin's: "
+            "`outlast token create --role viewer` makes one; or open an attempt first (attempt=…)",
+        ),
+        (
+            "viewer",
+            "Open",
+            "opening a task scope is not for a viewer's token; it takes a worker's, runner's or admin's: "
+            "`outlast token create --role worker` makes one",
+        ),
+        (
+            "runner",
+            "Commit",
+            "writing this state is not for a runner's token; it takes an editor's or admin's: "
+            "`outlast token create --role editor` makes one",
+        ),
+        ("admin", "FindToken", "looking up a token is not for an admin's token"),
+    ],
+)
+def test_a_refusal_says_which_token_it_takes(role: Role, request_: str, message: str) -> None:
+    with pytest.raises(Unauthorized) as refused:
+        allowed(without_fence(ON_VICTIM[request_]), Who(role, "ann"))
+    assert refused.value.message == message
+
+
+@pytest.mark.parametrize("name", sorted(set(ON_VICTIM) - SERVERS))
+@pytest.mark.parametrize("role", sorted(set(ROLES) - {"attempt"}))
+def test_the_token_a_refusal_names_may(role: Role, name: str) -> None:
+    request = without_fence(ON_VICTIM[name])
+    for message in filter(None, (refusal(request, Who(role, "ann", dags)) for dags in (("*",), ("hr",)))):
+        [named] = re.findall("`outlast token create --role ([a-z]+)`", message)
+        allowed(request, Who(named, "ann"))
+
+
+def refusal(request: Any, who: Who) -> str | None:
+    try:
+        allowed(request, who)
+    except Unauthorized as error:
+        return error.message
+    except NotFound:
+        pass
+    return None
 
 
 def test_every_request_is_told_of_in_words() -> None:
@@ -215,6 +267,48 @@ def test_firing_under_a_false_dag_does_nothing(store: Store) -> None:
 def test_a_runner_prunes_nothing_of_a_server_s() -> None:
     pruned = allowed(runs.PruneRuns(2**60, 1000), Who("runner", "box"))
     assert (pruned.limit, pruned.dry_run, pruned.writer) == (0, True, None)
+
+
+def test_who_starts_a_run_of_another_dag_is_told_what_their_token_is_for() -> None:
+    who = Who("runner", "box", ("n4*", "etl"))
+    with pytest.raises(NotFound) as refused:
+        allowed(ON_VICTIM["StartRun"], who)
+    assert refused.value.message == (
+        "this token is for DAGs n4*, etl, and hr is none of them, so it starts no run of it; "
+        "`outlast token create --role runner --dag PATTERN` makes one that does"
+    )
+    with pytest.raises(NotFound, match=r"^there is no run hr/r9$"):
+        allowed(ON_VICTIM["GetRun"], who)
+
+
+ERASING: tuple[Operation, ...] = (state.RemoveAll(history=True),)
+
+
+@pytest.mark.parametrize("role", ["editor", "runner", "triggers"])
+@pytest.mark.parametrize("scope", [MINE, ORDERS], ids=str)
+def test_nobody_but_an_admin_erases_history_from_outside(role: Role, scope: Any) -> None:
+    who = Who(role, "ann")
+    if role == "editor":
+        allowed(Commit((Part(scope, (state.RemoveAll(),)),)), who)
+    allowed(Commit((Part(scope, ERASING),)), Who("admin", "ann"))
+    with pytest.raises(Unauthorized):
+        allowed(Commit((Part(scope, ERASING),)), who)
+
+
+def test_an_attempt_erases_its_own_task_s_history_and_no_asset_s() -> None:
+    for who in (ATTEMPT, Who("runner", "box")):
+        commit = Commit((Part(MINE, ERASING),), OWN)
+        assert allowed(commit, who).parts == commit.parts
+        with pytest.raises(Unauthorized, match="where it erases history; leave that out"):
+            allowed(Commit((Part(MINE, ERASING), Part(ORDERS, ERASING)), OWN), who)
+
+
+def test_the_whole_of_an_asset_is_an_admin_s_to_take_away() -> None:
+    whole = state.ForgetAsset("orders", None, LIAR, whole=True)
+    with pytest.raises(Unauthorized, match="with its state and history; it takes an admin's"):
+        allowed(whole, Who("editor", "ann"))
+    assert allowed(whole, Who("admin", "ann")).whole
+    assert not allowed(state.ForgetAsset("orders", None, LIAR), Who("editor", "ann")).whole
 
 
 # --- Who is recorded -------------------------------------------------------------------------------------------

@@ -178,11 +178,15 @@ class Stack:
 
     def trigger(self, dag_id: str, run_id: str = "run1", timeout: float = 300) -> str:
         """Run a DAG to its end, as soon as it has been parsed; return the run's state."""
+        self.begin(dag_id, run_id)
+        return self.ended(dag_id, run_id, timeout)
+
+    def begin(self, dag_id: str, run_id: str = "run1") -> None:
+        """Start a run of a DAG, as soon as it has been parsed."""
         known = "select 1 from serialized_dag where dag_id = ?"
         self.wait(f"DAG {dag_id}", lambda: bool(self.airflow.rows(known, dag_id)), 120)
         self.airflow.command("dags", "unpause", dag_id)
         self.airflow.command("dags", "trigger", "-r", run_id, dag_id)
-        return self.ended(dag_id, run_id, timeout)
 
     def ended(self, dag_id: str, run_id: str = "run1", timeout: float = 300) -> str:
         """Wait for a run's end; return its state."""

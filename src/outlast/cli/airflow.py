@@ -260,9 +260,10 @@ def _end(outcome: Outcome, target: str, as_json: bool) -> None:
 def sweep(delete: bool, grace: timedelta, drop_lost: bool, even_all: bool, by_age: bool, as_json: bool) -> None:
     """Compare the large values kept outside Airflow's database with the rows that refer to them.
 
-    Lists values no row refers to, rows past their time with their values, and rows whose value is lost. With --delete
-    the first two are removed, a row always before its value. It runs where Airflow and its database are, with the
-    workers' [outlast] settings; once a day is enough. Exit 65: values were lost, or something could not be removed.
+    Lists values no row refers to, rows past their time with their values, rows whose value is lost, and rows that
+    cannot be read, whose values stay. With --delete the first two are removed, a row always before its value. It runs
+    where Airflow and its database are, with the workers' [outlast] settings; once a day is enough. Exit 65: values were
+    lost, rows cannot be read, or something could not be removed.
 
     \b
     outlast airflow sweep
@@ -294,17 +295,21 @@ def _show_sweep(found: Findings, failed: list[str], delete: bool, drop_lost: boo
     if as_json:
         expired = [row.name for row, _ in found.expired]
         told = {"deleted": delete, "orphans": found.orphans, "expired": expired, "lost": lost}
-        show.document({**told, "young": found.young, "kept": found.kept, "failed": failed})
+        unsure = {"unreadable": found.unreadable, "withheld": found.withheld}
+        show.document({**told, **unsure, "young": found.young, "kept": found.kept, "failed": failed})
     else:
         verb = "Removed" if delete else "Would remove"
         _listed(f"{verb} {show.count(len(found.orphans), 'value')} that nothing refers to", found.orphans)
         names = [row.name for row, _ in found.expired]
         _listed(f"{verb} {show.count(len(names), 'row')} past their time, with their values", names)
         _listed(f"{show.count(len(lost), 'row')} whose value is lost{' removed' if delete and drop_lost else ''}", lost)
+        unreadable = f"{show.count(len(found.unreadable), 'row')} that cannot be read"
+        _listed(f"{unreadable}, left with {show.count(found.withheld, 'value')} that may be theirs", found.unreadable)
         show.line(f"{found.kept:,} values are referred to, {found.young:,} are too young to say.")
         for problem in failed:
             show.line(f"PROBLEM: {problem}")
-    raise click.exceptions.Exit(Mistake.exit_code if failed or (lost and not (delete and drop_lost)) else 0)
+    is_left = found.unreadable or (lost and not (delete and drop_lost))
+    raise click.exceptions.Exit(Mistake.exit_code if failed or is_left else 0)
 
 
 def _listed(title: str, names: list[str]) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from .. import deferral_requests, event_requests, people_requests, requests, run_requests, token_requests
 
-__all__ = ["DOINGS", "doing"]
+__all__ = ["DOINGS", "doing", "takes", "token_of"]
+
+#: The roles that tokens are made for, with the one that may least first.
+_LEAST_FIRST: Final = ("worker", "viewer", "editor", "runner", "admin")
 
 #: What somebody does who makes a request of a type.
 DOINGS: Final[dict[type, str]] = {
@@ -64,3 +68,22 @@ DOINGS: Final[dict[type, str]] = {
 def doing(request: object) -> str:
     """Return what a request does, as the beginning of a sentence."""
     return DOINGS.get(type(request), "this")
+
+
+def takes(roles: Collection[str], role: str) -> str:
+    """Return, as the end of a sentence, whose tokens it takes where `role` may not, and how one of them is made."""
+    may = [each for each in _LEAST_FIRST if each in roles]
+    if not may:
+        return ""
+    *others, last = [f"{each}'s" for each in may]
+    named = f"{', '.join(others)} or {last}" if others else last
+    article = token_of(may[0]).partition(" ")[0]
+    own = "; or open an attempt first (attempt=…)" if role == "worker" and "attempt" in roles else ""
+    return f"; it takes {article} {named}: `outlast token create --role {may[0]}` makes one{own}"
+
+
+def token_of(role: str) -> str:
+    """Return whose token a role's is, with its article."""
+    if role == "triggers":
+        return "the token of triggers"
+    return f"{'an' if role[0] in 'ae' else 'a'} {role}'s token"

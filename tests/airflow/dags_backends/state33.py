@@ -92,11 +92,29 @@ def expires():
     @task
     def short(task_state_store=None, ti=None):
         task_state_store.set("short", LONG, retention=timedelta(seconds=1))
+        task_state_store.set("large", LARGE, retention=timedelta(seconds=1))
         task_state_store.set("stays", LONG)
         time.sleep(1.5)
         note(ti, short=task_state_store.get("short", "default"), stays=task_state_store.get("stays") == LONG)
 
     short()
+
+
+@dag(**ONCE)
+def across():
+    @task
+    def wait(task_state_store=None, ti=None):
+        for key in ("left", "patched", "deleted"):
+            task_state_store.set(key, LONG, retention=timedelta(hours=1))
+        note(ti, is_waiting=True)
+        deadline = time.monotonic() + 120
+        while not os.path.exists(os.environ["GO"]) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        seen = {key: task_state_store.get(key, "default") for key in ("patched", "deleted", "put")}
+        note(ti, left=task_state_store.get("left") == LONG, **seen)
+        task_state_store.set("put", LONG)
+
+    wait()
 
 
 @dag(**ONCE)
@@ -114,4 +132,5 @@ def reads():
 keeps()
 succeeds()
 expires()
+across()
 reads()

@@ -14,6 +14,7 @@ from ...errors import BackendError, ConfigError, Unauthorized
 from ...values import AssetScope, TaskScope
 from . import where
 from .identity import Identity, asset_of, assets_of, identity_of
+from .reach import reach
 
 if TYPE_CHECKING:
     from ...state import AssetState, TaskState
@@ -89,9 +90,11 @@ class TaskStateStore(_Lazy):
     def require(self) -> None:
         """Open the store; raise its error where a later try would, without it, begin anew what one before it has begun.
 
-        So `[outlast] on_error = disable` has no job submitted twice because a store was away for a moment.
+        So `[outlast] on_error = disable` has no job submitted twice because a store was away for a moment, which is
+        also why that is waited for as long as with `fail`.
         """
-        self._state()
+        if self._opened is None:
+            self._open(patient=True)
         if self._unusable is not None and self.identity.attempt > 1:
             logger.error("outlast: this try may have a job to find again, so it does not run without its state")
             raise self._unusable
@@ -120,30 +123,27 @@ class TaskStateStore(_Lazy):
         return TaskState
 
     def _state(self) -> TaskState:
-        if self._opened is None:
-            try:
-                store = where.open_store()
-                self._opened = store.task(self.scope, **self._asked(store))
-            except UNUSABLE as error:
-                store, self._unusable = _in_memory(error), error
-                self._opened = store.task(self.scope, **self._asked(store))
-        return self._opened
+        return self._open() if self._opened is None else self._opened
 
     async def _astate(self) -> TaskState:
-        if self._opened is None:
-            try:
-                store = where.open_store()
-                self._opened = await store.atask(self.scope, **self._asked(store))
-            except UNUSABLE as error:
-                store, self._unusable = _in_memory(error), error
-                self._opened = store.task(self.scope, **self._asked(store))
+        from ...backends import in_thread
+
+        return await in_thread(self._open) if self._opened is None else self._opened
+
+    def _open(self, patient: bool = False) -> TaskState:
+        try:
+            opened = reach.begun(self._begin, patient)
+        except UNUSABLE as error:
+            opened = self._begin(_in_memory(error))
+            self._unusable = error
+        self._opened = self._opened or opened  # another coroutine may have been first
         return self._opened
 
-    def _asked(self, store: Store) -> dict[str, Any]:
+    def _begin(self, store: Store) -> TaskState:
         who = self.identity
         assets = [store.asset(scope.name, uri=scope.uri) for scope in self.assets]
         origin = None if who.origin is None else (who.origin, who.started)
-        return {"attempt": who.attempt, "assets": assets, "origin": origin}
+        return store.task(self.scope, attempt=who.attempt, assets=assets, origin=origin)
 
 
 class AssetStateStore(_Lazy):

@@ -18,9 +18,8 @@ from ...values import TaskScope
 
 __all__ = ["AirflowApi", "AssetPlace", "Place", "Refused", "Stored"]
 
-#: Entries of a list asked for at a time, Airflow's own limit; and those of the page before among them, since a list
-#: gets shorter in front while tasks are tried again, which gives them another id, and runs are deleted.
-PAGE, OVERLAP = 100, 20
+#: Entries of a list asked for at a time, Airflow's own limit.
+PAGE = 100
 #: Seconds a call may take, and pauses before the next tries of one that was not answered.
 TIMEOUT, PAUSES = 60.0, (0.5, 2.0, 5.0)
 
@@ -83,7 +82,7 @@ class AirflowApi:
         """Return what Airflow holds for a task instance or an asset; nothing for one it does not know."""
         name = "task_state_store" if isinstance(place, TaskScope) else "asset_state_store"
         try:
-            rows = list(self._listed(_path(place), name, ("key",), _index(place)))
+            rows = list(self._listed(_path(place), name, "key", _index(place)))
         except Refused as refused:
             if refused.status == 404:
                 return {}
@@ -101,30 +100,51 @@ class AirflowApi:
         """List the assets that Airflow knows."""
         return [
             AssetPlace(row["id"], row["name"], row["uri"])
-            for row in self._listed("/api/v2/assets", "assets", ("id",), {"order_by": "id"})
+            for row in self._listed("/api/v2/assets", "assets", "id", {"order_by": "id"})
         ]
 
     def task_instances(self, dag_id: str | None) -> Iterator[TaskScope]:
-        """List the task instances of one dag or of all."""
+        """List the task instances of one dag or of all, each once, and at the end those that were made meanwhile."""
         path = f"/api/v2/dags/{quote(dag_id, safe='') if dag_id else '~'}/dagRuns/~/taskInstances"
-        which = ("dag_id", "dag_run_id", "task_id", "map_index")
-        for row in self._listed(path, "task_instances", which, {"order_by": "id"}):
-            index = row.get("map_index")
-            yield TaskScope(row["dag_id"], row["dag_run_id"], row["task_id"], -1 if index is None else index)
+        seen = set[TaskScope]()
+        for _ in range(2):  # a new try has another id, which may be too small where clocks differ
+            for row in self._followed(path, "task_instances", {"order_by": "id"}):
+                index = row.get("map_index")
+                scope = TaskScope(row["dag_id"], row["dag_run_id"], row["task_id"], -1 if index is None else index)
+                if scope not in seen:
+                    seen.add(scope)
+                    yield scope
 
-    def _listed(self, path: str, name: str, which: tuple[str, ...], query: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Read a list in pages, each row once; `which` are the names of what tells rows apart."""
-        offset, seen = 0, set[tuple[Any, ...]]()
+    def _followed(self, path: str, name: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Read a list in pages, each beginning behind the last row of the page before, whatever goes meanwhile."""
+        cursor: str | None = ""
+        while cursor is not None:
+            page = self._authorized("GET", path, {**query, "limit": PAGE, "cursor": cursor})
+            yield from page[name]
+            cursor = page["next_cursor"]
+
+    def _listed(self, path: str, name: str, which: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Read a list that is in the order of `which`, each row once, in pages that begin with a row that is known.
+
+        One that does not comes after rows in front have gone, and others were missed: the list is then read again
+        from further in front.
+        """
+        offset, seen, overlap = 0, set[Any](), 0
         while True:
             page = self._authorized("GET", path, {**query, "limit": PAGE, "offset": offset})
-            for row in page[name]:
-                if (known := tuple(row.get(part) for part in which)) not in seen:
-                    seen.add(known)
+            rows = page[name]
+            if offset and (not rows or (overlap and rows[0][which] not in seen)):
+                offset = max(0, offset - PAGE)
+                continue
+            for row in rows:
+                if row[which] not in seen:
+                    seen.add(row[which])
                     yield row
-            offset += len(page[name])
-            if not page[name] or offset >= page["total_entries"]:
+            offset += len(rows)
+            if not rows or offset >= page["total_entries"]:
                 return
-            offset -= min(OVERLAP, len(page[name]) // 2)
+            overlap = min(1, len(rows) - 1)  # an Airflow may be set to shorter pages
+            offset -= overlap
 
     # --- calls ---------------------------------------------------------------------------------------------
 

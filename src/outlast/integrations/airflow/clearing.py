@@ -22,7 +22,8 @@ PATIENCE = 5.0
 
 def clear(ti: Any) -> None:
     """Remove the entries of a task instance with their history."""
-    erase(where.open_store(PATIENCE), identity_of_instance(ti))
+    with where.make_store(PATIENCE) as store:
+        erase(store, identity_of_instance(ti))
 
 
 def erase(store: Store, who: Identity) -> None:

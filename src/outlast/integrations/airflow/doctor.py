@@ -13,7 +13,7 @@ import msgspec
 
 from ... import __version__
 from ...backends import file_of
-from ...errors import BackendError, ConfigError, OutlastError
+from ...errors import BackendError, ConfigError, OutlastError, Unauthorized
 from ...store import Store
 from ...token_requests import role_of
 from . import where
@@ -148,23 +148,28 @@ def _store(found: Diagnosis, numbers: tuple[int, ...]) -> None:
         found.facts["store"] = f"{path}, not created yet: the first task that uses it does that"
         _look_at_folder(os.path.dirname(path))
         return
-    store = where.open_store()
+    with where.make_store(where.SOON) as store:
+        _look_at_store(found, store)
+
+
+def _look_at_store(found: Diagnosis, store: Store) -> None:
     found.facts["store"] = repr(store).removeprefix("<Store ").removesuffix(">")
-    server = _server_version(store)
-    if server is not None:
-        found.facts["versions"] = f"outlast {__version__} here, {server} at the server"
-    role = _role(store)
+    role, refused = _role(store), None
     if role in ("viewer", "editor"):
         found.problems.append(
             f"the token is a {role}'s, with which no task can open its state: `outlast token create --role worker` "
             "makes one for Airflow"
         )
     try:
-        found.facts["store reachable"] = _reached(store)
-    except OutlastError as error:
-        if server is None or error.code != "unauthorized" or role not in ("worker", "runner"):
-            raise
-        found.facts["store reachable"] = "yes, with a token that may not look into the store as a whole"
+        reached = _reached(store)
+    except Unauthorized as error:
+        reached, refused = "yes, with a token that may not look into the store as a whole", error
+    server = _server_version(store)
+    if server is not None:
+        found.facts["versions"] = f"outlast {__version__} here, {server} at the server"
+    if refused is not None and (server is None or role not in ("worker", "runner")):
+        raise refused
+    found.facts["store reachable"] = reached
 
 
 def _look_at_folder(folder: str) -> None:
@@ -201,7 +206,7 @@ def _server_version(store: Store) -> str | None:
     if token := backend.own_token():
         request.add_header("Authorization", f"Bearer {token}")
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=where.SOON) as answer:
             return str(json.load(answer)["info"]["version"])
     except (OSError, ValueError, KeyError):
         return None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ...values import AssetScope, TaskScope, asset_scope, task_scope
 
@@ -51,10 +52,14 @@ def identity_of_instance(ti: Any) -> Identity:
 
 
 def _origin(context: Any, ti: Any, attempt: int) -> tuple[str | None, int | None]:
+    own = getattr(ti, "id", None)
+    if own is not None and attempt != 1:
+        return None, None
     run = context.get("dag_run")
-    row, started = getattr(run, "id", None), _micros(getattr(run, "start_date", None))
-    if (own := getattr(ti, "id", None)) is not None:
-        return (f"ti:{own}", started) if attempt == 1 else (None, None)
+    started = _micros(getattr(run, "start_date", None))
+    if own is not None:
+        return f"ti:{own}", started
+    row = getattr(run, "id", None)
     return (f"run:{row}", started) if isinstance(row, int) else (None, None)
 
 
@@ -77,12 +82,19 @@ def asset_of(thing: Any) -> AssetScope | None:
 
     On 3.x it has its name and its URI, on 2.x the URI only: what was kept there is found again by it.
     """
-    kinds = {kind.__name__ for kind in type(thing).__mro__}
-    if kinds & _NAMED:
-        return asset_scope(thing.name, getattr(thing, "uri", None) or None)
-    if kinds & _BY_URI:
-        return asset_scope(None, thing.uri)
+    kind: Any = type(thing)
+    match _told_by(kind):
+        case "name":
+            return asset_scope(thing.name, getattr(thing, "uri", None) or None)
+        case "uri":
+            return asset_scope(None, thing.uri)
     return None
+
+
+@functools.cache
+def _told_by(kind: Any) -> Literal["name", "uri"] | None:
+    names = {each.__name__ for each in kind.__mro__}
+    return "name" if names & _NAMED else "uri" if names & _BY_URI else None
 
 
 def _same(one: AssetScope, other: AssetScope) -> bool:

@@ -22,10 +22,18 @@ def on_task_instance_success(task_instance: Any) -> None:
         from . import where
 
         if where.is_on() and not where.is_native() and where.clear_on_success():
-            from . import clearing
-
-            clearing.clear(task_instance)
+            _clear(task_instance)
         if (backends := sys.modules.get(f"{__package__}.worker_backend")) is not None:  # this process has used it
             backends.after_success(task_instance)
     except Exception:
         logger.exception("outlast could not remove the state of a task instance that has succeeded")
+
+
+def _clear(task_instance: Any) -> None:
+    from . import clearing
+    from .reach import reach
+
+    if reach.is_given_up:
+        logger.warning("outlast: the state of earlier tries is not removed, since the store cannot be opened")
+    else:
+        clearing.clear(task_instance)

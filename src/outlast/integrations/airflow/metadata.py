@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ...errors import ConfigError
+from .references import place_of
 
 __all__ = ["AirflowRows", "Row", "Rows"]
 
@@ -17,13 +18,24 @@ PAGE = 500
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A row: where it is (`task` with its id, `asset` with id and key), what people call it, and its JSON text."""
+    """A row: where it is (`task` with its id, `asset` with id and key), what people call it, and its JSON text.
+
+    `places` are where a worker keeps the payloads of this key (`SCOPE/KEY`): an asset's by its name or by its URI.
+    """
 
     table: str
     id: Any
     name: str
     text: str
     is_expired: bool = False
+    places: tuple[str, ...] = ()
+
+
+class _Asset(msgspec.Struct, frozen=True):
+    """What a worker's scope of an asset has."""
+
+    name: str | None
+    uri: str | None
 
 
 class Rows(Protocol):
@@ -44,6 +56,7 @@ class AirflowRows:
 
     def __init__(self) -> None:
         try:
+            from airflow.models.asset import AssetModel
             from airflow.models.asset_state_store import AssetStateStoreModel
             from airflow.models.task_state_store import TaskStateStoreModel
         except ImportError:
@@ -53,6 +66,7 @@ class AirflowRows:
             ) from None
         self._task: Any = TaskStateStoreModel
         self._asset: Any = AssetStateStoreModel
+        self._assets_named: Any = AssetModel
 
     def all(self) -> Iterator[Row]:
         """Read every row, in pages, so that nobody is kept waiting."""
@@ -81,7 +95,8 @@ class AirflowRows:
             for row in page:
                 index = "" if row.map_index < 0 else f"/{row.map_index}"
                 name = f"{row.dag_id}/{row.run_id}/{row.task_id}{index} {row.key}"
-                yield Row("task", row.id, name, row.value, row.expires_at is not None and row.expires_at <= now)
+                is_expired = row.expires_at is not None and row.expires_at <= now
+                yield Row("task", row.id, name, row.value, is_expired, (place_of(row, row.key),))
             last = page[-1].id
 
     def _assets(self) -> Iterator[Row]:
@@ -93,9 +108,19 @@ class AirflowRows:
             page = self._page(select(model).where(further).order_by(model.asset_id, model.key).limit(PAGE))
             if not page:
                 return
+            scopes = self._scopes({row.asset_id for row in page})
             for row in page:
-                yield Row("asset", (row.asset_id, row.key), f"asset {row.asset_id} {row.key}", row.value)
+                places = tuple(place_of(scope, row.key) for scope in scopes.get(row.asset_id, ()))
+                yield Row("asset", (row.asset_id, row.key), f"asset {row.asset_id} {row.key}", row.value, False, places)
             at = (page[-1].asset_id, page[-1].key)
+
+    def _scopes(self, ids: set[int]) -> dict[int, tuple[_Asset, _Asset]]:
+        """Return the scopes by which workers know assets; of one that is gone nobody reads the state."""
+        from sqlalchemy import select
+
+        model = self._assets_named
+        found = self._page(select(model).where(model.id.in_(ids)))
+        return {asset.id: (_Asset(asset.name, None), _Asset(None, asset.uri)) for asset in found}
 
     def _page(self, statement: Any) -> list[Any]:
         from airflow.utils.session import create_session

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -24,40 +25,47 @@ class Findings(msgspec.Struct):
     """What a comparison has found.
 
     `orphans` are payloads that no row refers to, `young` of those written too recently to say. `expired` are rows past
-    their time, each with its payload; `lost` are rows whose payload is gone. `kept` payloads are referred to.
+    their time, each with the payload that goes with it; `lost` are rows whose payload is gone. `kept` payloads are
+    referred to. `unreadable` says which rows cannot be read and why; `withheld` payloads could be theirs.
     """
 
     orphans: list[str] = []
     young: int = 0
-    expired: list[tuple[Row, str]] = []
+    expired: list[tuple[Row, str | None]] = []
     lost: list[Row] = []
     kept: int = 0
+    unreadable: list[str] = []
+    withheld: int = 0
 
 
 def examine(payloads: Payloads, rows: Rows, packer: Packer, *, grace: int, now: int) -> Findings:
     """Compare; `grace` (microseconds) is the age up to which a payload may still wait for its reference.
 
     Payloads are listed before the rows are read: one whose reference came first would otherwise look like an orphan.
-    A row that cannot be read ends it with BackendError, because its payload would look like one too.
+    A row may hold anything, since whoever may edit a task instance can write it over REST. So one that cannot be read
+    keeps the payloads of its own key, and no others; and one past its time takes none along but its own.
     """
     names = [name for name in payloads.names() if is_payload(name)]
-    referred = [(row, name) for row in rows.all() if (name := _payload_of_row(packer, row))]
-    held = {name for _, name in referred}
+    referred, unreadable, unsure = _read(packer, rows)
+    held = Counter(name for _, name in referred)
     strangers = [name for name in names if name not in held]
-    orphans = [name for name in strangers if (written_at(name) or 0) <= now - grace]
+    certain = [name for name in strangers if name.rpartition("/")[0] not in unsure]
+    orphans = [name for name in certain if (written_at(name) or 0) <= now - grace]
     present = set(names)
     return Findings(
         orphans,
-        len(strangers) - len(orphans),
-        [(row, name) for row, name in referred if row.is_expired],
+        len(certain) - len(orphans),
+        [(row, name if _is_own(row, name) and held[name] == 1 else None) for row, name in referred if row.is_expired],
         [row for row, name in referred if name not in present and payloads.read(name) is None],
         sum(name in present for name in held),
+        unreadable,
+        len(strangers) - len(certain),
     )
 
 
 def clean(findings: Findings, payloads: Payloads, rows: Rows, *, drop_lost: bool = False) -> list[str]:
     """Take away what was found, a row always before its payload; return what could not be done, in sentences."""
-    expired = [name for row, name in findings.expired if rows.remove(row)]
+    expired = [name for row, name in findings.expired if rows.remove(row) and name is not None]
     if drop_lost:
         for row in findings.lost:
             rows.remove(row)
@@ -71,20 +79,19 @@ def past_bound(payloads: Payloads, *, days: int, now: int) -> list[str]:
     return [name for name in names if (written_at(name) or now) <= bound]
 
 
-def document_of(packer: Packer, row: Row) -> Any:
-    """Return what a row holds, unpacked: a value, or a worker's reference; BackendError where it cannot be read."""
+def document_of(packer: Packer | None, row: Row) -> Any:
+    """Return what a row holds: a value, or a worker's reference; BackendError where it cannot be read.
+
+    Without a packer what is packed is returned as it is.
+    """
     try:
-        return json.loads(unpack_row(packer, row.text))
+        return json.loads(row.text if packer is None else unpack_row(packer, row.text))
     except ValueError as error:
-        raise BackendError(f"the row {row.name} is not JSON: {error}") from error
+        raise BackendError(f"the row {row.name} cannot be read: it is not JSON: {error}") from error
+    except RecursionError:
+        raise BackendError(f"the row {row.name} cannot be read: it is nested too deep") from None
     except OutlastError as error:
         raise BackendError(f"the row {row.name} cannot be read: {error.message}") from error
-
-
-def _payload_of_row(packer: Packer, row: Row) -> str | None:
-    if "o1" not in row.text:  # neither packed nor a reference
-        return None
-    return payload_of(reference_in(document_of(packer, row)))
 
 
 def remove_all(payloads: Payloads, names: Iterable[str]) -> list[str]:
@@ -96,3 +103,28 @@ def remove_all(payloads: Payloads, names: Iterable[str]) -> list[str]:
         except BackendError as error:
             failed.append(error.message)
     return failed
+
+
+def _read(packer: Packer, rows: Rows) -> tuple[list[tuple[Row, str]], list[str], set[str]]:
+    """Return rows with the payload each refers to, which cannot be read, and the places of those ones' payloads."""
+    referred, unreadable, unsure = list[tuple[Row, str]](), list[str](), set[str]()
+    for row in rows.all():
+        try:
+            name = _payload_of_row(packer, row)
+        except BackendError as error:
+            unreadable.append(error.message)
+            unsure.update(row.places)
+            continue
+        if name is not None:
+            referred.append((row, name))
+    return referred, unreadable, unsure
+
+
+def _payload_of_row(packer: Packer, row: Row) -> str | None:
+    if "o1" not in row.text:  # neither packed nor a reference
+        return None
+    return payload_of(reference_in(document_of(packer, row)))
+
+
+def _is_own(row: Row, name: str) -> bool:
+    return name.rpartition("/")[0] in row.places

@@ -23,7 +23,7 @@ from ...values import Clock, JsonValue, system_clock
 from .packing import Packer, as_bytes, as_text, is_text
 from .payloads import Payloads, new_name, read_checked, written_at
 
-__all__ = ["OFFLOAD_ABOVE", "References", "is_payload", "payload_of", "pointer", "scope_digest"]
+__all__ = ["OFFLOAD_ABOVE", "References", "is_payload", "payload_of", "place_of", "pointer", "scope_digest"]
 
 logger = logging.getLogger("outlast.airflow")
 
@@ -70,7 +70,7 @@ class References:
         packed = self.packer.pack(codec.dump(value))
         if self.payloads is None:
             return as_text(packed)
-        place = _place(scope, key)
+        place = place_of(scope, key)
         self._askers[place] = current
         self._remove_superseded(place, current)
         text = as_text(packed)
@@ -88,17 +88,17 @@ class References:
             return _foreign(reference)
         name = payload_of(reference)
         if name is None:
-            return codec.load(self.packer.unpack(as_bytes(reference)))
+            return _loaded(self.packer.unpack(as_bytes(reference)))
         packed = self._read(name)
         if packed is None:
             return None
         with self._lock:
             self._known.setdefault(name.rpartition("/")[0], [_Known(name, None)])
-        return codec.load(self.packer.unpack(packed))
+        return _loaded(self.packer.unpack(packed))
 
     def forget(self, scope: Any, key: str, thread: int | None = None) -> None:
         """Remove the payloads of a key that is no longer in the database, for a thread (None: this); never raises."""
-        self._remove_all(_place(scope, key), scope, thread)
+        self._remove_all(place_of(scope, key), scope, thread)
 
     def forget_all(self, scope: Any, thread: int | None = None, *, later: bool = False) -> None:
         """Remove the payloads of a scope that is cleared; with `later` when `after_success` is called. Never raises."""
@@ -161,7 +161,7 @@ class References:
             with self._lock:
                 self._known.setdefault(place, [])
             return
-        now = payload_of(held)
+        now = _of_place(held, place)
         gone = [payload for payload in known or () if payload.name != now and self._is_over(payload, now)]
         with self._lock:
             rest = [payload for payload in self._known.get(place, ()) if payload not in gone]
@@ -258,7 +258,8 @@ def scope_digest(scope: Any) -> str:
     return str(parts[0])[0] + _short(json.dumps(parts))[1:]
 
 
-def _place(scope: Any, key: str) -> str:
+def place_of(scope: Any, key: str) -> str:
+    """Return where the payloads of a key are, `SCOPE/KEY`: the only ones that its row may have removed."""
     return f"{scope_digest(scope)}/{_short(key)}"
 
 
@@ -268,6 +269,19 @@ def _short(text: str) -> str:
 
 def _is_asset(scope: Any) -> bool:
     return not hasattr(scope, "dag_id")
+
+
+def _of_place(reference: str | None, place: str) -> str | None:
+    """Return the payload a reference points to if it is at a place: over REST a row can be given any reference."""
+    name = payload_of(reference)
+    return name if name is not None and name.startswith(place + "/") else None
+
+
+def _loaded(text: bytes) -> JsonValue:
+    try:
+        return codec.load(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise BackendError("a stored value is damaged: what was unpacked is not JSON") from None
 
 
 def _foreign(reference: str) -> JsonValue:

@@ -36,10 +36,13 @@ def rotate(rows: Rows, packer: Packer, payloads: Payloads | None, *, clock: Cloc
     """
     done = Rotated()
     for row in rows.all():
-        if packed_text(json.loads(row.text)) is None and reference_in(json.loads(row.text)) is None:
+        if "o1" not in row.text:  # neither packed nor a reference
             continue
         try:
-            is_replaced = _rotate(row, rows, packer, payloads, clock)
+            as_it_is = document_of(None, row)
+            if packed_text(as_it_is) is None and reference_in(as_it_is) is None:
+                continue
+            is_replaced = _rotate(row, packed_text(as_it_is), rows, packer, payloads, clock)
         except BackendError as error:
             done.unreadable.append(f"{row.name}: {error.message}")
             continue
@@ -53,10 +56,11 @@ def rotate(rows: Rows, packer: Packer, payloads: Payloads | None, *, clock: Cloc
     return done
 
 
-def _rotate(row: Row, rows: Rows, packer: Packer, payloads: Payloads | None, clock: Clock) -> bool | None:
-    """Return whether the row was replaced; None where it need not be."""
+def _rotate(
+    row: Row, outer: str | None, rows: Rows, packer: Packer, payloads: Payloads | None, clock: Clock
+) -> bool | None:
+    """Return whether the row, packed text or (None) a plain reference, was replaced; None where it need not be."""
     document = document_of(packer, row)
-    outer = packed_text(json.loads(row.text))
     reference = reference_in(document)
     new_reference = None if reference is None else _anew(reference, packer, payloads, clock)
     is_outer_current = outer is None or packer.is_current(as_bytes(outer))

@@ -206,7 +206,7 @@ class Unpacking(msgspec.Struct, frozen=True):
         if (text := packed_text(document)) is not None:
             if self.packer is None:
                 raise ValueError("it is packed; run this where Airflow and its [outlast] settings are")
-            document = json.loads(self.packer.unpack(as_bytes(text)))
+            document = _loaded(self.packer.unpack(as_bytes(text)))
         reference = reference_in(document)
         if reference is None:
             return document  # type: ignore[no-any-return]
@@ -216,6 +216,13 @@ class Unpacking(msgspec.Struct, frozen=True):
         if value is None:
             raise ValueError("its payload is lost")
         return value
+
+
+def _loaded(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError("it passes for packed, and what it unpacks to is not JSON") from None
 
 
 def import_state(
@@ -265,6 +272,7 @@ def _import_place(
     for key, stored in there.items():
         try:
             wanted = Stored(unpacking.value(stored.value), stored.expires_at)
+            codec.dump(wanted.value)  # over REST anything can be written, and can pass for packed
         except (ValueError, BackendError) as error:
             outcome.skipped.append(Skipped(f"{place} {key}", str(error)))
             continue

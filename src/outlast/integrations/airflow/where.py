@@ -17,7 +17,20 @@ if TYPE_CHECKING:
     from ...config import Config
     from ...store import Store
 
-__all__ = ["clear_on_success", "is_native", "is_on", "on_error", "open_store", "option"]
+__all__ = [
+    "SOON",
+    "clear_on_success",
+    "is_file",
+    "is_native",
+    "is_on",
+    "make_store",
+    "on_error",
+    "open_store",
+    "option",
+]
+
+#: Seconds for which a store is waited for that can be done without.
+SOON = 3.0
 
 #: Settings of outlast's own that Airflow 3.3 has under the same name.
 _SHARED = ("default_retention_days", "max_value_storage_bytes", "clear_on_success")
@@ -58,27 +71,31 @@ def clear_on_success() -> bool:
 
 
 @functools.cache
-def open_store(patience: float | None = None) -> Store:
-    """Open the store of this process, once; its connections are opened when used, and closed when idle.
+def open_store() -> Store:
+    """Return the store of this process; its connections are opened when used, and closed when idle."""
+    return make_store()
 
-    `patience` are the seconds a call is tried again for, where that is not the setting.
-    """
+
+def make_store(patience: float | None = None) -> Store:
+    """Open the store once more; one that is away, and an answer, are waited for at most `patience` seconds."""
     import msgspec
 
     from ...store import connect
 
-    url, token = _url(), option("token")
-    if conn_id := option("conn_id"):
-        named, password = _connection(conn_id)
-        url, token = url or named, token or password
-    if url is None:
-        raise ConfigError("no store is named; set [outlast] url in airflow.cfg, or AIRFLOW__OUTLAST__URL")
-    config = settings(token)
+    url, config = _place()
     if patience is not None:
-        client = msgspec.structs.replace(config.client, retry_for=patience)
+        client = config.client
+        shorter = min(client.retry_for, patience), min(client.timeout, patience)
+        client = msgspec.structs.replace(client, retry_for=shorter[0], timeout=shorter[1])
         config = msgspec.structs.replace(config, client=client)
-    _check_place(url, config)
     return connect(url, config=config)
+
+
+def is_file() -> bool:
+    """Say whether the store is a file, which is not away for a while: it is waited for only where others write."""
+    from ...backends import file_of
+
+    return file_of(*_place()) is not None
 
 
 def settings(token: str | None) -> Config:
@@ -98,6 +115,20 @@ def _url() -> str | None:
 
 def _home() -> Path:
     return Path(os.environ.get("AIRFLOW_HOME") or "~/airflow").expanduser()
+
+
+@functools.cache
+def _place() -> tuple[str, Config]:
+    """Return the store's URL, and the settings it is opened with; a connection of Airflow's is looked up once."""
+    url, token = _url(), option("token")
+    if conn_id := option("conn_id"):
+        named, password = _connection(conn_id)
+        url, token = url or named, token or password
+    if url is None:
+        raise ConfigError("no store is named; set [outlast] url in airflow.cfg, or AIRFLOW__OUTLAST__URL")
+    config = settings(token)
+    _check_place(url, config)
+    return url, config
 
 
 def _check_place(url: str, config: Config) -> None:
@@ -136,7 +167,14 @@ def _look_up(conn_id: str) -> Any:
         from airflow.sdk import BaseHook  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
         from airflow.hooks.base import BaseHook  # type: ignore[import-not-found, unused-ignore]
-    return BaseHook.get_connection(conn_id)
+    try:
+        return BaseHook.get_connection(conn_id)
+    except Exception as error:
+        if type(error).__name__ != "AirflowNotFoundException":  # it lives elsewhere in each version
+            raise
+        raise ConfigError(
+            f"there is no connection {conn_id!r}, which [outlast] conn_id names; create it, or name another"
+        ) from error
 
 
 def _postgres(found: Any) -> str:
