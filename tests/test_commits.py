@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import msgspec
+import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlast import rules
 from outlast.backends import Backend
-from outlast.backends.commits import CommitsSQL
 from outlast.config import Config, StateStoreSettings
-from outlast.errors import OutlastError
+from outlast.errors import Conflict, OutlastError
 from outlast.requests import (
     Check,
     Commit,
@@ -36,7 +36,8 @@ from outlast.requests import (
 )
 from outlast.values import AssetScope, Scope, TaskScope, Writer
 from support.clock import START, Clock
-from support.homes import HOMES
+from support.homes import HOMES, SQLiteHome
+from support.postgres import server
 
 SCOPES: tuple[Scope, ...] = (
     TaskScope("d", "r", "a"),
@@ -72,10 +73,15 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def backend(kind: str) -> Iterator[Backend]:
+def pair(kind: str) -> Iterator[Pair]:
     pair = Pair(kind)
-    yield pair.backends[0]
+    yield pair
     pair.close()
+
+
+@pytest.fixture
+def backend(pair: Pair) -> Backend:
+    return pair.backends[0]
 
 
 # --- a batch is as good as one by one ----------------------------------------------------------------------
@@ -214,6 +220,34 @@ def test_a_refused_commit_may_be_sent_again(backend: Backend) -> None:
     assert backend.send(checked).revisions == (2,)
 
 
+def test_what_a_commit_has_erased_is_in_no_receipt(pair: Pair, backend: Backend) -> None:
+    """Neither of its own nor of one before; that both were carried out stays known."""
+    adding, erasing = (
+        Commit((Part(SCOPES[0], (Increment("x", 77001, None), *more)),), commit_id=id)
+        for id, more in (("one", ()), ("two", (Put("y", '"77005"', None), RemoveAll(history=True))))
+    )
+    kept = [receipt_texts(pair.homes[0])]
+    for commit in (adding, erasing):
+        backend.send(commit)
+        kept.append(receipt_texts(pair.homes[0]))
+    assert ["7700" in text for text in kept] == [False, True, False]
+    for commit in (adding, erasing):
+        with pytest.raises(Conflict, match="is not carried out again under this id"):
+            backend.send(commit)
+        replies = backend.send_batch([commit, Commit(ADD)])
+        assert [type(reply).__name__ for reply in replies] == ["Conflict", "Receipt"]
+    assert backend.send(Read(SCOPES[0], None)).rows[0].text == "2"
+
+
+def receipt_texts(home: Any) -> str:
+    """Return all that is kept as replies."""
+    sql = "select reply from receipt"
+    if isinstance(home, SQLiteHome):
+        return str(apsw.Connection(str(home.path), flags=apsw.SQLITE_OPEN_READONLY).execute(sql).fetchall())
+    with psycopg.connect(server().url, options=f"-c search_path={home.schema}") as connection:
+        return str(connection.execute(sql).fetchall())
+
+
 def test_any_request_happens_once_under_its_call_id(backend: Backend) -> None:
     opening = Once("id", Open(SCOPES[0], None))  # type: ignore[arg-type]
     assert [backend.send(opening).attempt for _ in range(2)] == [1, 1]
@@ -221,22 +255,6 @@ def test_any_request_happens_once_under_its_call_id(backend: Backend) -> None:
 
 
 # --- clocks that differ (contract 3.2) ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("away", [-6 * SECOND, 6 * SECOND, 3600 * SECOND])
-def test_expiry_is_corrected_for_a_writer_whose_clock_is_wrong(
-    backend: Backend, away: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(CommitsSQL, "_told_of_skew", False)
-    sent = START + away
-    puts = (Put("x", "1", sent + 60 * SECOND), Increment("y", 1, sent + 60 * SECOND), Put("z", "1", None))
-    request = Commit((Part(SCOPES[0], puts),), sent_at=sent)
-    with caplog.at_level(logging.WARNING, "outlast"):
-        receipts = [backend.send(request), *backend.send_batch([request])]
-    ends = [[row.expires_at for row in receipt.rows[0]] for receipt in receipts]
-    assert ends == [[START + 60 * SECOND, START + 60 * SECOND, None]] * 2
-    said = [record.message for record in caplog.records if "clock" in record.message]
-    assert [f"is {away / SECOND:.1f} s away" in line for line in said] == [True]
 
 
 @pytest.mark.parametrize("sent", [0, START - 5 * SECOND, START + 5 * SECOND])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -13,9 +15,12 @@ from outlast.backends import open_backend
 from outlast.backends.postgres import PostgresBackend
 from outlast.backends.postgres_session import Session, merged
 from outlast.config import Config
+from outlast.errors import NotFound
 from outlast.requests import Commit, Increment, Part
+from outlast.run_requests import Pruned, PruneRuns
 from outlast.values import TaskScope, system_clock
 from support.postgres import server
+from support.runs import Desk
 from support.traffic import TYPES, Traffic
 
 pytestmark = pytest.mark.postgres
@@ -67,6 +72,33 @@ def test_requests_of_every_type_at_the_same_time_never_deadlock(place: str, soak
     assert [backend.deadlocks for backend in backends] == [0, 0]
     assert deadlocks() == before
     assert {kind for sender in senders for kind in sender.sent} == TYPES
+
+
+def test_a_run_reopened_while_it_is_pruned_is_not_among_those_removed(place: str) -> None:
+    """Whoever is told that it was removed would remove its logs as well."""
+    backend = opened(place)
+    desks = [Desk(backend, run_id=name) for name in ("old", "kept")]
+    for desk in desks:
+        desk.start("extract")
+        desk.ran("extract")
+        desk.release("success")
+    with psycopg.connect(server().url, options="-c search_path=locks") as person, ThreadPoolExecutor(1) as pool:
+        person.execute("update run set state = 'paused', ended_at = null where run_id = 'kept'")
+        pruned = pool.submit(backend.send, PruneRuns(system_clock(), 10))
+        while not is_anybody_waiting():
+            time.sleep(0.01)
+        person.commit()
+        assert pruned.result() == Pruned((("nightly", "old"),), False)
+    assert desks[1].run.state == "paused"
+    with pytest.raises(NotFound):
+        desks[0].detail()
+    backend.close()
+
+
+def is_anybody_waiting() -> bool:
+    """Say whether a transaction waits for a lock that another holds."""
+    with psycopg.connect(server().url, autocommit=True) as connection:
+        return connection.execute("select from pg_locks where not granted").fetchone() is not None
 
 
 def test_statements_sent_together_fail_as_one(place: str) -> None:

@@ -9,8 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlast import Conflict, InvalidValue, StaleAttempt, TaskScope, Writer
-from outlast.requests import Check, CheckPrefix, Fence, Increment, Operation, Put, PutDefault, Remove, RemoveAll, Row
-from outlast.rules import alive, check_fence, decide, expired, local, size_of, touches
+from outlast.requests import (
+    Check,
+    CheckPrefix,
+    Commit,
+    Fence,
+    Increment,
+    Operation,
+    Part,
+    Put,
+    PutDefault,
+    Remove,
+    RemoveAll,
+    Row,
+)
+from outlast.rules import alive, check_fence, decide, expired, local, size_of, touches, without_skew
+from outlast.values import FIRST_MOMENT, LAST_MOMENT
 
 NOW = 1_000
 SOMEBODY = Writer("person", name="ada")
@@ -186,3 +200,14 @@ def test_any_commit_is_what_a_dictionary_would_do(operations: list[Operation], s
         if isinstance(operation, PutDefault | Increment) and result is not None
     ]
     assert results == answers
+
+
+@pytest.mark.parametrize(
+    ("sent", "asked", "kept"),
+    [(1, LAST_MOMENT, LAST_MOMENT), (LAST_MOMENT, FIRST_MOMENT, FIRST_MOMENT), (1, 5, 10**15 + 4)],
+)
+def test_an_expiry_corrected_for_a_clock_far_off_can_still_be_shown(sent: int, asked: int, kept: int) -> None:
+    """Contract 2.2, 3.2."""
+    commit = Commit((Part(TaskScope("d", "r", "t"), (Put("k", "1", asked),)),), sent_at=sent)
+    [operation] = without_skew(commit, 10**15).parts[0].operations
+    assert operation == Put("k", "1", kept)

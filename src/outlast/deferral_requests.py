@@ -32,9 +32,14 @@ class Resumption(msgspec.Struct, frozen=True, tag="resumption"):
 
 
 class ListDeferred(Asked, frozen=True, tag="list_deferred"):
-    """Ask for the deferred task instances of some runs (their ids)."""
+    """Ask for the deferred task instances of some runs (their ids).
+
+    With `entrust` a server gives with the reply a token for the process that runs their triggers; other stores have
+    none to give.
+    """
 
     runs: tuple[int, ...]
+    entrust: bool = False
 
 
 class DeferredRow(msgspec.Struct, frozen=True):

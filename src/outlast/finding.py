@@ -22,7 +22,7 @@ from .plans import Plan
 from .requests import Find, FindPage, FoundRow
 from .values import Clock, Entry, JsonValue, Scope, TaskScope
 
-__all__ = ["Match", "Where", "find", "is_pattern", "matches"]
+__all__ = ["Match", "Where", "find", "find_rows", "is_pattern", "matches"]
 
 #: Entries asked for at a time.
 PAGE = 1000
@@ -37,7 +37,13 @@ class Match(msgspec.Struct, frozen=True):
     entry: Entry
 
 
-def find(
+def find(clock: Clock, **criteria: Any) -> Plan[list[Match]]:
+    """Plan a search; `Store.find` says what the criteria mean and which errors a bad one raises."""
+    rows = yield from find_rows(clock, **criteria)
+    return [Match(found.scope, codec.entry_of(found.row)) for found in rows]
+
+
+def find_rows(
     clock: Clock,
     *,
     dag: str | None = None,
@@ -52,8 +58,9 @@ def find(
     expiring_within: timedelta | None = None,
     assets: bool = False,
     limit: int | None = None,
-) -> Plan[list[Match]]:
-    """Plan a search; `Store.find` says what the criteria mean and which errors a bad one raises."""
+    most_bytes: int | None = None,
+) -> Plan[list[FoundRow]]:
+    """Plan a search for entries as they are stored; it ends, too, when they have more bytes than `most_bytes`."""
     places = {"dag": dag, "run": run, "task": task}
     if assets and any(place is not None for place in places.values()):
         raise ValueError("assets belong to no dag, run or task; search them by key, value, age or size")
@@ -66,16 +73,17 @@ def find(
     most = _whole(limit, "limit", 1)
     page_size = PAGE if most is None or tests else min(PAGE, most)
     place = _exact(dag), _exact(run), _exact(task)
-    found: list[Match] = []
+    found: list[FoundRow] = []
+    size = 0
     after: tuple[int, str] | None = None
     while True:
         page: FindPage = yield Find(
             *place, assets=assets, after=after, limit=page_size, name=_exact(key), ending=_ending(key)
         )
         fitting = (row for row in page.rows if all(test(row) for test in tests))
-        room = None if most is None else most - len(found)
-        found += [Match(row.scope, codec.entry_of(row.row)) for row in islice(fitting, room)]
-        if page.after is None or len(found) == most:
+        chosen = list(islice(fitting, None if most is None else most - len(found)))
+        found, size = found + chosen, size + sum(len(each.row.text or "") for each in chosen)
+        if page.after is None or len(found) == most or (most_bytes is not None and size > most_bytes):
             return found
         after = page.after
 

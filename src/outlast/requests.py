@@ -164,11 +164,15 @@ class Read(Asked, frozen=True, tag="read"):
 
 
 class Found(msgspec.Struct, frozen=True, tag="found"):
-    """Live rows in code-point order; `scope_id` is 0 when there is no such scope."""
+    """Live rows in code-point order; `scope_id` is 0 when there is no such scope.
+
+    `more`: the page has fewer rows than asked for because their values are large; go on after the last.
+    """
 
     scope_id: int
     revision: int
     rows: tuple[Row, ...]
+    more: bool = False
 
 
 class Count(Asked, frozen=True, tag="count"):
@@ -390,12 +394,17 @@ class Happened(msgspec.Struct, frozen=True):
 
 
 class FeedPage(msgspec.Struct, frozen=True, tag="feed_page"):
-    """What has happened, in order, and the position to go on from; `reset`: what was between is not known any more."""
+    """What has happened, in order, and the position to go on from; `reset`: what was between is not known any more.
+
+    `latest` is told where only the feed's position was asked for: that of the last commit whose changes are to be seen,
+    which may be one that is not told yet.
+    """
 
     rows: tuple[Happened, ...]
     position: str
     reset: bool = False
     more: bool = False
+    latest: str | None = None
 
 
 class Pause(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ from .requests import (
     RemoveAll,
     Row,
 )
-from .values import MAX_DIGITS, Scope, Writer
+from .values import FIRST_MOMENT, LAST_MOMENT, MAX_DIGITS, Scope, Writer
 
 __all__ = [
     "Decision",
@@ -272,4 +272,8 @@ def without_skew(commit: Commit, now: int) -> Commit:
 def _shifted(operation: Operation, skew: int) -> Operation:
     if not isinstance(operation, Put | PutDefault | Increment) or operation.expires_at is None:
         return operation
-    return msgspec.structs.replace(operation, expires_at=operation.expires_at + skew)
+    return msgspec.structs.replace(operation, expires_at=_shown(operation.expires_at + skew))
+
+
+def _shown(moment: int) -> int:
+    return min(max(moment, FIRST_MOMENT), LAST_MOMENT)

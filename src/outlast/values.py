@@ -18,6 +18,8 @@ import msgspec
 from .errors import InvalidKey
 
 __all__ = [
+    "FIRST_MOMENT",
+    "LAST_MOMENT",
     "MAX_DIGITS",
     "NEVER_EXPIRE",
     "AssetScope",
@@ -61,6 +63,9 @@ MAX_DIGITS = 4000
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+#: The moments that can be shown, years 1 to 9999, in microseconds.
+FIRST_MOMENT = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+LAST_MOMENT = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
 def system_clock() -> int:

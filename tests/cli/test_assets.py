@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import outlast
 from outlast.event_requests import AddEvents
 from outlast.run_requests import NewEvent
+from support.public import open_door
 from support.runs import Desk
 
 from .conftest import SHOWN_THEN, Told
@@ -192,6 +194,23 @@ def test_an_asset_is_removed_with_its_state(call: Call, known: outlast.Store) ->
     assert actions[0][:2] == ("remove asset", None)
     assert actions[1][1:] == ("rows", 1)
     assert call("assets", "rm", "s3://bucket/old", "--uri", "--yes").status == 4
+
+
+@pytest.mark.http
+def test_an_editor_at_a_server_is_told_what_went_and_how_it_comes_back(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_door(tmp_path) as door:
+        door.store.asset("oders").set("rows", 1)
+        monkeypatch.setenv("OUTLAST_TOKEN", door.as_role("editor").token or "")
+        told = call("assets", "rm", "oders", "--yes", "--store", door.url)
+        assert told.status == 77
+        assert "it takes an admin's" in told.err
+        assert "asset oders keeps its name and its history, only its 1 key went: `outlast state restore`" in told.err
+        assert door.store.asset("oders").get("rows") is None
+        revision = door.store.asset("oders").history("rows")[-1].revision
+        restored = call("state", "restore", "--asset", "oders", "rows", str(revision), "--store", door.url)
+        assert (restored.status, door.store.asset("oders").get("rows")) == (0, 1), restored.err
 
 
 def test_an_asset_with_events_alone_has_nothing_to_remove(call: Call, known: outlast.Store) -> None:

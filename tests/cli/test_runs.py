@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import outlast
+from outlast.cli.run_views import resume_line
 from outlast.run_requests import ProcessRef, Resolve, TaskSpec
 from outlast.runner import processes
 from outlast.values import Writer
@@ -202,6 +203,24 @@ def test_a_failed_run_says_how_to_go_on(call: Call, store: outlast.Store) -> Non
     told = call("runs", "show", "nightly/it's")
     assert "to run it again: outlast tasks clear 'nightly/it'\"'\"'s/extract'\n" in told.err
     assert "its log: outlast logs " in told.err
+
+
+@pytest.mark.parametrize(
+    ("uid", "url", "end"),
+    [
+        (0, "http://state:8765", " --store http://state:8765 --run-as USER"),
+        (0, "unix:///run/outlast", " --store unix:///run/outlast --run-as USER"),
+        (0, "/tmp/work.db", " --store /tmp/work.db"),
+        (0, None, ""),
+        (1000, "http://state:8765", " --store http://state:8765"),
+    ],
+)
+def test_root_who_goes_on_with_a_run_of_a_server_is_asked_as_whom(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, uid: int, url: str | None, end: str
+) -> None:
+    """Pasted without, it would run as root what has run as another user."""
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    assert resume_line(desk.start("extract").run, url) == f"outlast run /dags/nightly.py --run-id r1{end}"
 
 
 def test_the_line_to_go_on_names_the_store_that_was_named(call: Call, desk: Desk, place: str) -> None:

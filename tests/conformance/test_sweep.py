@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from outlast import NEVER_EXPIRE
-from outlast.requests import Swept
+from outlast import NEVER_EXPIRE, InvalidValue
+from outlast.requests import Sweep, Swept
 from support.clock import Clock
 from support.homes import Home, RestartingHome
 from support.verbs import Verbs
@@ -199,11 +199,21 @@ def test_a_sweep_beside_writers_loses_nothing(store: Verbs, clock: Clock) -> Non
             real.task("dag/run/task").set_many({f"k{number}": 2 for number in range(0, 30, 3)})
             small["rewritten"] = True
 
-    from outlast.requests import Sweep
-
     more = True
     while more:
         batch = real.backend.send(Sweep(4))
         more = batch.more
         between(batch.entries)
     assert [value for _, value in state.items()] == [2] * 10
+
+
+@pytest.mark.parametrize(
+    "request_", [Sweep(100, older_than=-1), Sweep(100, -(10**15), dry_run=True), Sweep(-1)], ids=str
+)
+def test_a_sweep_of_what_has_yet_to_expire_is_refused(store: Verbs, request_: Sweep) -> None:
+    """Contract 3.5: it frees space, and nothing that is there."""
+    state = store.task("dag/run/task")
+    state.set("key", 1, retention=HOUR)
+    with pytest.raises(InvalidValue, match="0 or more"):
+        store.real.backend.send(request_)
+    assert state.get("key") == 1

@@ -191,6 +191,14 @@ def test_without_output_dir_jobs_are_in_the_state_folder(state: outlast.TaskStat
     assert Path(state.get(ID)["folder"]).is_relative_to(clean_env / "state")
 
 
+def test_a_folder_that_cannot_be_made_is_said_with_what_to_do(state: outlast.TaskState, tmp_path: Path) -> None:
+    """A user without a home has a bare PermissionError otherwise."""
+    (tmp_path / "file").touch()
+    operator = ProcessJobOperator(task_id="t", command="true", output_dir=tmp_path / "file", poll_interval=0.02)
+    with pytest.raises(outlast.DagError, match=f"cannot make {tmp_path}/file/.*: Not a directory; give output_dir"):
+        run(operator, state)
+
+
 @pytest.mark.parametrize(
     ("what", "told"),
     [

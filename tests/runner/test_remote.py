@@ -507,6 +507,27 @@ def test_a_job_whose_attempt_died_for_good_is_cancelled_and_its_callback_called(
     assert remote.task("job").aftermath is None
 
 
+@pytest.mark.parametrize("what", ["its folder", "itself"])
+def test_the_log_of_another_user_s_worker_is_no_link_to_a_file_of_root_s(remote: Remote, what: str) -> None:
+    if remote.user is None:
+        pytest.skip("optional: only root can run something as another user")
+    remote.dag(TWO)
+    folder, target = remote.secret / "logs" / "d" / "r" / "one", remote.secret / "elsewhere"
+    target.mkdir()
+    (target / "attempt-1.log").write_text("root's")
+    folder.parent.mkdir(parents=True)
+    if what == "itself":
+        folder.mkdir()
+        (folder / "attempt-1.log").symlink_to(target / "attempt-1.log")
+    else:
+        folder.symlink_to(target)
+    told = remote.run("--run-id", "r")
+    assert told.status == 78, told.err
+    assert f"cannot write to the log {folder}/attempt-1.log" in told.err
+    assert "Traceback" not in told.err
+    assert (target / "attempt-1.log").read_text() == "root's"
+
+
 # --- several ---------------------------------------------------------------------------------------------------
 
 

@@ -323,6 +323,13 @@ def test_every_answer_binds_the_browser(app: FastAPI, browser: Opening) -> None:
         assert headers.get("cache-control") == (None if path.startswith("/static/") else "no-store")
 
 
+@pytest.mark.parametrize("root", ["", "/static"])
+def test_what_is_called_like_the_page_s_own_files_is_not_stored(app: FastAPI, root: str) -> None:
+    client = Browser(BrowserRules(app), HERE + root)
+    for path in ("/runs/static/r1/tasks/t/state/k", "/login/static/page.css"):
+        assert client.get(path).headers["cache-control"] == "no-store"
+
+
 def test_the_login_page_keeps_its_own_policy(browser: Opening) -> None:
     text = browser().get("/login").text
     for forbidden in ("<script", "<style", " style=", " onclick=", "javascript:"):

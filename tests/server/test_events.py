@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import os
 import resource
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -201,6 +203,15 @@ def test_a_position_that_is_not_known_is_answered_by_a_reset_and_the_present_sta
         assert stream.rest(0.5) == []
 
 
+def test_what_an_asset_had_before_it_was_named_is_told_to_who_waits_for_that_name(door: Door) -> None:
+    """It is in the present state, where nobody who asks by name sees it yet."""
+    door.store.asset(uri="s3://orders").set("watermark", 5)
+    with listen(door, asset="orders", after="start") as stream:
+        assert stream.take(2) == ["reset", "position"]
+        door.store.asset("orders", uri="s3://orders").set("other", 6)
+        assert sorted(stream.take(2)) == [("other", 6), ("watermark", 5)]
+
+
 def test_the_present_state_is_paged_and_what_is_written_meanwhile_comes_once(door: Door) -> None:
     for task in range(4):
         door.task(f"t{task}").set_many({f"k{number:04}": 0 for number in range(300)})
@@ -288,6 +299,83 @@ def test_a_silent_stream_shows_signs_of_life_and_how_far_it_has_got(
         assert told is not None
         assert told.data is None
         assert stream.last_id == now
+
+
+def test_who_comes_back_with_the_position_of_the_present_state_is_told_nothing_of_it_again(door: Door) -> None:
+    """Also of what was written while the present state was sent: that is part of it."""
+    for task in range(6):
+        door.task(f"t{task}").set_many({f"k{number:04}": 0 for number in range(300)})
+    stop, written = threading.Event(), threading.Event()
+
+    def write() -> None:
+        state = door.store.task("etl/r1/t5")
+        for number in itertools.count():
+            state.set(f"new{number:06}", number)
+            written.set()
+            if stop.is_set():
+                return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    present: dict[Any, int] = {}
+    try:
+        written.wait(10)
+        with listen(door, after="start") as stream:
+            assert stream.take(1) == ["reset"]
+            for told in iter(stream.next, None):
+                if told.name == "position":
+                    break
+                assert told.id is None
+                place = told.data["scope"]["task_id"], told.data["key"]
+                assert told.data["revision"] > present.get(place, 0), place
+                present[place] = told.data["revision"]
+            last_id = stream.last_id
+    finally:
+        stop.set()
+        writer.join()
+    door.task("t5").set("last", 1)
+    with listen(door, last_id) as stream:
+        missed = [(each.data["scope"]["task_id"], each.data["key"]) for each in stream.until("last")]
+    assert [place for place in missed if place in present] == []
+    assert len(present) + len(missed) == 6 * 300 + len(door.task("t5").keys("new")) + 1
+
+
+def test_large_values_that_were_missed_come_in_pieces_and_once(door: Door) -> None:
+    state = door.task()
+    with listen(door) as stream:
+        stream.take(1)
+        place = stream.last_id
+    for number in range(6):
+        state.set(f"k{number}", str(number) * 1_500_000)
+    for again in (listen(door, place), listen(door, after="start")):
+        with again as stream:
+            told = [(each.data["key"], len(each.data["value"])) for each in stream.until("k5") if each.name == "entry"]
+            assert told == [(f"k{number}", 1_500_000) for number in range(6)]
+            state.set("end", 1)
+            assert [each.data["key"] for each in stream.until("end") if each.name == "entry"] == ["end"]
+            state.delete("end")
+
+
+@pytest.mark.parametrize("place", ["%2500", "a%2500b", "x" * 5000])
+def test_a_position_no_feed_could_have_given_is_422_so_that_no_browser_comes_back_for_ever(
+    door: Door, place: str
+) -> None:
+    assert door.get(f"/api/outlast/v1/events?after={place}").status == 422
+    assert door.get("/api/outlast/v1/events", headers={"Last-Event-ID": place.replace("%25", "%")}).status == 422
+
+
+def test_one_token_has_only_its_share_of_the_streams(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outlast.server.events.MOST_STREAMS", 8)
+    viewer, editor = door.as_role("viewer"), door.as_role("editor")
+    with ExitStack() as opened:
+        for asker, share in ((viewer, 4), (editor, 2)):
+            for _ in range(share):
+                assert opened.enter_context(listen(asker)).take(1) == ["position"]
+            refused = asker.get("/api/outlast/v1/events")
+            assert refused.status == 503
+            assert f"{share} event streams are open with this token" in refused.text
+        with listen(door) as stream:
+            assert stream.take(1) == ["position"]
 
 
 # --- Who sees what ---------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,7 @@ def test_a_client_that_goes_from_server_to_server_ends_up_with_the_truth(
     writers = [threading.Thread(target=write, args=(stores[number % 2], f"t{number}", over)) for number in range(4)]
     follower, last_id = Follower(), None
     with EventStream(*servers[0], **({} if begin is None else {"after": begin})) as stream:
-        stream.next()
+        assert stream.take(1 if begin is None else 2)[-1] == "position"
         for writer in writers:
             writer.start()
         follower.follow(stream, 7)
@@ -155,6 +155,24 @@ def test_a_foreign_transaction_delays_events_and_none_is_lost(servers: list[tupl
     with EventStream(*servers[1], there.last_id) as there:
         assert there.take(3) == [("k0", 0), ("k1", 1), ("k2", 2)]
         assert there.rest(0.3) == []
+
+
+def test_what_was_present_is_not_told_again_when_a_foreign_transaction_ends(servers: list[tuple[str, str]]) -> None:
+    """However long that has lasted; what was written after the present state is told then."""
+    with opened(servers[0]) as store, EventStream(*servers[1], after="start") as stream:
+        state = store.task("etl/r1/load")
+        assert stream.take(2) == ["reset", "position"]
+        with ExitStack() as opened_meanwhile:
+            with foreign_transaction():
+                state.set("k0", 1)
+                state.set("k0", 2)
+                later = opened_meanwhile.enter_context(EventStream(*servers[1], after="start"))
+                assert later.take(3) == ["reset", ("k0", 2), "position"]
+                state.set("k1", 3)
+                with EventStream(*servers[1], later.last_id) as again:
+                    assert again.rest(0.3) == []
+            assert later.take(1) == [("k1", 3)]
+        assert stream.take(2) == [("k0", 2), ("k1", 3)]
 
 
 @pytest.mark.parametrize("age", [5, 15])

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from outlast.requests import LIBRARY
+from outlast.token_requests import RevokeToken
 from outlast.values import TaskScope
 from support.public import V1, Door, open_door
+from support.servers import house
 
+SCOPE = {"type": "task", "dag_id": "etl", "run_id": "r1", "task_id": "load"}
 EXPORT, IMPORT = V1 + "/export", V1 + "/import"
 BIG = 2**70
 
@@ -150,3 +157,139 @@ def test_nobody_exports_or_imports_what_they_may_not_see(door: Door, other: Door
     assert other.as_role("viewer").post(IMPORT, text=stream).status == 401
     assert other.as_role("editor", "oth*").post(IMPORT, text=stream).status == 404
     assert other.store.scopes() == []
+
+
+# --- Who may import, and what ------------------------------------------------------------------------------------
+
+
+def stream_of(*entries: dict[str, Any]) -> bytes:
+    lines: list[Any] = [{"outlast_export": 1, "made_at": "2026-11-29T12:00:00Z"}, *entries]
+    lines.append({"end": True, "entries": len(entries), "left_out": 0})
+    return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+
+
+def entry_of(value: Any, dag_id: str = "etl", **more: Any) -> dict[str, Any]:
+    scope = {"kind": "task", "dag_id": dag_id, "run_id": "r1", "task_id": "load"}
+    return {"scope": scope, "key": "page", "value": value, **more}
+
+
+def test_an_assets_entries_get_no_expiry(other: Door) -> None:
+    entry = {"scope": {"kind": "asset", "name": "orders"}, "key": "watermark", "value": 1}
+    answer = other.post(IMPORT, text=stream_of({**entry, "expires_at": "2027-01-01T00:00:00Z"}))
+    assert answer.status == 422
+    assert "line 2: an asset's entries do not expire" in answer.text
+    assert other.store.scopes(assets=True) == []
+    assert other.post(IMPORT, text=stream_of({**entry, "expires_at": None})).status == 200
+    assert other.store.asset("orders").entry("watermark").expires_at is None
+
+
+def test_nothing_is_written_when_one_of_the_scopes_may_not_be(other: Door) -> None:
+    answer = other.as_role("editor", "etl").post(IMPORT, text=stream_of(entry_of(1), entry_of(2, "other")))
+    assert (answer.status, other.store.scopes()) == (404, [])
+    asset = {"scope": {"kind": "asset", "name": "orders"}, "key": "watermark", "value": 1}
+    assert other.as_role("editor", "etl").post(IMPORT, text=stream_of(entry_of(1), asset)).status == 401
+    assert (other.store.scopes(), other.store.scopes(assets=True)) == ([], [])
+    assert other.as_role("editor", "etl").post(IMPORT, text=stream_of(entry_of(1))).status == 200
+
+
+def test_only_an_admin_imports_values_above_what_the_api_takes(other: Door) -> None:
+    large = stream_of(entry_of("x" * 65_535))  # and two quotation marks
+    answer = other.as_role("editor").post(IMPORT, text=large)
+    assert (answer.status, other.store.scopes()) == (422, [])
+    assert "max_value_storage_bytes = 65,535" in answer.text
+    assert other.as_role("editor").post(IMPORT, text=stream_of(entry_of("x" * 65_533))).status == 200
+    assert other.post(IMPORT, text=large).status == 200
+    assert other.task().get("page") == "x" * 65_535
+
+
+class Half:
+    """An import of which the rest is still to come."""
+
+    def __init__(self, door: Door, begin: bytes = b'{"outl') -> None:
+        host, _, root = door.url.removeprefix("http://").partition("/")
+        head = f"POST /{root}{IMPORT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {door.token}\r\n"
+        self.connection = socket.create_connection(host.split(":"), timeout=5)  # type: ignore[arg-type]
+        self.connection.sendall(head.encode() + b"Content-Length: 1000000\r\n\r\n" + begin)
+
+    def answer(self) -> bytes:
+        heard = b""
+        while b'"}' not in heard:
+            part = self.connection.recv(4096)
+            assert part, heard
+            heard += part
+        return heard
+
+    def __enter__(self) -> Half:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+
+@pytest.mark.parametrize("role", ["viewer", "worker", "runner"])
+def test_whoever_may_not_import_is_refused_before_the_stream_comes(other: Door, role: str) -> None:
+    with Half(other.as_role(role)) as half:
+        heard = half.answer()
+    assert heard.startswith(b"HTTP/1.1 401")
+    assert b"it takes an editor's or admin's" in heard or b"good" in heard
+
+
+def test_an_attempt_may_not_import(other: Door) -> None:
+    opened = other.as_role("worker").post(
+        "/execution/call", json={"request": {"type": "open", "scope": SCOPE, "attempt": None}}
+    )
+    attempt = Door(other.url, other.store, other.clock, opened.json()["token"])
+    with Half(attempt) as half:
+        heard = half.answer()
+    assert heard.startswith(b"HTTP/1.1 401")
+    assert b"it takes an editor's or admin's" in heard
+
+
+def test_one_token_imports_one_stream_at_a_time_and_leaves_others_theirs(other: Door) -> None:
+    editor, third = other.as_role("editor"), other.as_role("admin")
+    with Half(editor):
+        until_under_way(other, 1)
+        answer = editor.post(IMPORT, text=stream_of(entry_of(1)))
+        assert (answer.status, "an import with this token is not done yet" in answer.text) == (503, True)
+        assert other.post(IMPORT, text=stream_of(entry_of(1))).status == 200
+        with Half(other):
+            until_under_way(other, 2)
+            answer = third.post(IMPORT, text=stream_of(entry_of(1)))
+            assert (answer.status, "has 2 imports to do" in answer.text) == (503, True)
+    until_under_way(other, 0)
+    assert third.post(IMPORT, text=stream_of(entry_of(1))).status == 200
+
+
+def until_under_way(door: Door, number: int) -> None:
+    """Wait until a server has so many imports to do."""
+    state, end = house().apps[door.url.rpartition("/")[2]].state, time.monotonic() + 10
+    while len(getattr(state, "imports", ())) != number:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("begin", [b'{"outlast_export":2}\n', b"[]\n", b"x" * 70_000])
+def test_a_stream_that_begins_wrong_is_refused_before_the_rest_comes(other: Door, begin: bytes) -> None:
+    with Half(other, begin) as half:
+        assert half.answer().startswith(b"HTTP/1.1 422")
+
+
+def test_the_export_of_a_token_that_was_revoked_breaks_off(door: Door) -> None:
+    for number in range(12):
+        door.task("big").set(f"k{number:02}", "x" * 4_000_000)
+    viewer = door.as_role("viewer")
+    host, _, root = door.url.removeprefix("http://").partition("/")
+    with socket.create_connection(host.split(":"), timeout=10) as connection:  # type: ignore[arg-type]
+        query = f"GET /{root}{EXPORT}?dag_id=etl HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        connection.sendall(query.encode() + f"Authorization: Bearer {viewer.token}\r\n\r\n".encode())
+        heard = connection.recv(4096)
+        assert heard.startswith(b"HTTP/1.1 200")
+        door.store.backend.send(RevokeToken(1, LIBRARY))
+        while viewer.get(V1 + "/runs").status != 401:
+            time.sleep(0.05)
+        door.task("big").set("k99", "written since")
+        while part := connection.recv(1 << 20):
+            heard = heard[-100:] + part
+            assert b"written since" not in heard
+    assert heard.endswith(b"\r\n0\r\n\r\n")  # it has ended as HTTP has it, and without its last line
+    assert b'"end":true' not in heard

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,20 +11,25 @@ from typing import Any
 
 import pytest
 
-from outlast import Conflict, InvalidValue, NotFound, Store, Unauthorized, connect
+from outlast import Conflict, InvalidValue, NotFound, Store, Unauthorized, connect, wire
 from outlast.backends.sqlite import SQLiteBackend
+from outlast.people_requests import MarkTask
 from outlast.requests import Check, Commit, Found, Increment, Open, Opened, Part, Put, Read
 from outlast.server.gate import MOST_TOGETHER, Gate
 from outlast.server.identity import Who
 from outlast.state import TaskState
 from outlast.values import TaskScope, Writer
+from support.clock import Clock
 from support.homes import settings
+from support.public import open_door
+from support.runs import ANN
 
 pytestmark = pytest.mark.http
 
 ADMIN = Who("admin", "ann@desk", token_id=1)
 OTHER = Who("admin", "bob@desk", token_id=2)
 SCOPE = TaskScope("dag", "run", "task")
+NOW, SECOND = 10**15, 1_000_000
 
 
 class Slow(SQLiteBackend):
@@ -57,8 +63,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 @pytest.fixture
 def slow(tmp_path: Path) -> Iterator[Store]:
     config = settings()
-    backend = Slow(str(tmp_path / "store.db"), config, lambda: 10**15)
-    with Store(backend, "store.db", "argument", config, lambda: 10**15) as store:
+    backend = Slow(str(tmp_path / "store.db"), config, lambda: NOW)
+    with Store(backend, "store.db", "argument", config, lambda: NOW) as store:
         yield store
 
 
@@ -196,6 +202,48 @@ def test_a_commit_id_of_ones_own_making_counts_for_nothing(store: Store) -> None
     assert store.task(SCOPE).get("number") == 3
 
 
+# --- clocks that differ (contract 3.2) ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("away", [-6 * SECOND, 6 * SECOND, 3600 * SECOND])
+def test_expiry_is_corrected_for_a_writer_whose_clock_is_wrong(
+    slow: Store, away: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    slow.backend.go.set()  # type: ignore[attr-defined]
+    sent = NOW + away
+    puts = (Put("x", "1", sent + 60 * SECOND), Increment("y", 1, sent + 60 * SECOND), Put("z", "1", None))
+    request = Commit((Part(SCOPE, puts),), sent_at=sent)
+    with caplog.at_level(logging.WARNING, "outlast.server"):
+        receipts = asked(slow, *[lambda gate: gate.ask(request, ADMIN)] * 3)
+    ends = [[row.expires_at for row in receipt.rows[0]] for receipt in receipts]
+    assert ends == [[NOW + 60 * SECOND, NOW + 60 * SECOND, None]] * 3
+    [said] = [record.message for record in caplog.records if "clock" in record.message]
+    assert f"of ann@desk is {away / SECOND:.1f} s away" in said
+
+
+def test_what_a_commit_waits_for_in_the_server_is_no_skew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A database that is away for a minute made every writer's clock look wrong."""
+    clock, config = Clock(), settings()
+    backend = Slow(str(tmp_path / "store.db"), config, clock)
+    sent = clock.now
+    request = Commit((Part(SCOPE, (Put("x", "1", sent + 90 * SECOND),)),), sent_at=sent)
+
+    async def main(store: Store) -> Any:
+        gate = Gate(store)
+        answer = asyncio.ensure_future(gate.ask(request, ADMIN))
+        await asyncio.sleep(0.05)
+        clock.move(seconds=60)
+        backend.go.set()
+        receipt = await answer
+        await gate.close()
+        return receipt.rows[0][0].expires_at
+
+    with Store(backend, "store.db", "argument", config, clock) as store:
+        expires_at = asyncio.run(main(store))
+    assert expires_at == sent + 90 * SECOND
+    assert not [record for record in caplog.records if "clock" in record.message]
+
+
 # --- rights ------------------------------------------------------------------------------------------------
 
 
@@ -232,3 +280,15 @@ def test_the_librarys_verbs_go_through_the_gate(store: Store) -> None:
         await gate.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("clears", [False, True])
+def test_whether_success_takes_the_state_away_is_the_server_s_to_say(tmp_path: Path, clears: bool) -> None:
+    with open_door(tmp_path, clear_on_success=clears) as door:
+        door.desk().start("load")
+        state = door.store.task("etl/r1/load")
+        state.set("page", 7)
+        marking = wire.encode_call(MarkTask(state.scope, "success", ANN, clear_state=not clears))
+        assert door.as_role("editor").post("/execution/call", text=marking).status == 200
+        kept = [version.value for version in state.history("page") if not version.deleted]
+        assert kept == ([] if clears else [7])

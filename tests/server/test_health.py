@@ -9,8 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from outlast import connect
+from outlast.requests import LIBRARY
+from outlast.token_requests import ListTokens, RevokeToken
 from support.breaking import rename_table
+from support.clock import Clock
+from support.homes import settings
+from support.postgres import Server, made
 from support.public import V1, V2, Door, open_door, state_path
+from support.servers import house
 
 HEALTH, MONITOR = f"{V1}/health", f"{V2}/monitor/health"
 
@@ -84,6 +91,16 @@ def test_what_is_wrong_is_told_with_what_to_do(door: Door) -> None:
     assert claim.startswith("nobody renews the claim of etl/r7/load: ")
 
 
+def test_sizes_do_not_tell_the_length_of_a_secret(tmp_path: Path) -> None:
+    with open_door(tmp_path, secret_keys=("secret*",)) as door:
+        door.task().set("secret", "hunter2")
+        told = door.get(HEALTH).json()
+        metrics = door.get("/metrics").text
+    assert told["dags"] == [{"dag_id": "etl", "entries": 1, "bytes": 1024}]
+    assert [each["bytes"] for each in told["largest"] + told["busiest"]] == [1024, 1024]
+    assert 'outlast_bytes{dag="etl"} 1024.0' in metrics
+
+
 def test_what_is_written_most_is_told_without_its_value(tmp_path: Path) -> None:
     with open_door(tmp_path, secret_keys=("secret*",)) as door:
         door.task()
@@ -136,3 +153,58 @@ def test_a_token_for_some_dags_is_told_of_those_only(door: Door) -> None:
 def test_who_may_not_read_is_not_told(door: Door, role: str | None) -> None:
     asker = door.as_role(role) if role else Door(door.url, door.store, door.clock, None)
     assert asker.get(HEALTH).status == 401
+
+
+# --- while the database is away ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def away(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Server, Door]]:
+    """A PostgreSQL that can be stopped, and a door to a store on it."""
+    database, clock = made(), Clock()
+    store = connect(database.url, config=settings(), clock=clock)
+    url, token = house().move_in(store)
+    monkeypatch.setattr("outlast.server.recognised.PATIENCE", 0.3)
+    monkeypatch.setattr("outlast.server.health.PATIENCE", 0.3)
+    monkeypatch.setattr("outlast.server.survey.PATIENCE", 0.3)
+    monkeypatch.setattr("outlast.server.survey.FRESH", 0.5)
+    try:
+        yield database, Door(url, store, clock, token)
+    finally:
+        if database.process is None:
+            database.start()
+        house().move_out(url)
+        database.remove()
+
+
+@pytest.mark.postgres
+def test_whoever_was_known_is_told_soon_that_the_database_is_away(away: tuple[Server, Door]) -> None:
+    """Looking the token up waits for the database as long as a call does, 30 s; a probe gives up before."""
+    database, door = away
+    door.task().set("key", 1)
+    known, stranger, leaver = (door.as_role("viewer") for _ in range(3))
+    assert [each.get(HEALTH).status for each in (known, leaver)] == [200, 200]
+    assert "outlast_survey_up 1.0" in known.get("/metrics").text
+    [last] = [row.id for row in door.store.backend.send(ListTokens()).rows[-1:]]
+    door.store.backend.send(RevokeToken(last, LIBRARY))
+    _wait_a_second()
+    assert leaver.get(HEALTH).status == 401
+    database.stop("immediate")
+    _wait_a_second()
+    began = time.monotonic()
+    told, unknown, left = known.get(HEALTH), stranger.get(HEALTH), leaver.get(HEALTH)
+    metrics, refused = known.get("/metrics"), stranger.get("/metrics")
+    assert time.monotonic() - began < 15
+    assert (told.status, unknown.status, left.status) == (503, 503, 503)
+    assert told.json()["problems"][0].startswith("the database cannot be read: no answer within 0.3 s")
+    assert unknown.json()["detail"].startswith("the database does not answer, so nobody can say whose token this is")
+    assert left.json() == unknown.json()
+    assert (metrics.status, refused.status) == (200, 503)
+    assert "outlast_survey_up 0.0" in metrics.text
+    assert 'outlast_entries{dag="etl"} 1.0' in metrics.text
+    database.start()
+    until = time.monotonic() + 20
+    while known.get(HEALTH).json()["status"] != "healthy" and time.monotonic() < until:
+        time.sleep(0.2)
+    assert known.get(HEALTH).json()["problems"] == []
+    assert stranger.get(HEALTH).status == 200

@@ -14,8 +14,8 @@ from outlast import Store, connect
 from outlast.config import ClientSettings, Config, RunnerSettings, StateStoreSettings
 from outlast.event_requests import HoldWatchers
 from outlast.log_files import log_folder
-from outlast.requests import Inspect
-from outlast.run_requests import ListRuns, PruneRuns
+from outlast.requests import Inspect, Once
+from outlast.run_requests import DeleteRun, ListRuns, PruneRuns
 from outlast.runner.logs import log_path
 from outlast.server.maintenance import DUTY, Maintenance
 from support.clock import Clock
@@ -96,6 +96,26 @@ def test_with_a_run_that_people_remove_its_logs_go(tmp_path: Path, way: str) -> 
                 pruned = store.backend.send(PruneRuns(door.clock(), 10, dry_run=way == "look", writer=ANN))
                 assert pruned.runs == (("etl", "r7"),)
         assert path.exists() == (way == "look")
+
+
+def test_asked_again_the_logs_of_a_run_that_was_made_anew_stay(tmp_path: Path) -> None:
+    """A client that has heard nothing sends the same removal again, under its call id."""
+    with open_door(tmp_path) as door:
+        desk = door.desk("r7")
+        desk.start("load")
+        desk.release("success")
+        path = Path(log_path(log_folder(door.store.config, door.store.url), desk.scope("load"), 1))
+        path.parent.mkdir(parents=True)
+        path.write_text("said\n")
+        request = Once("one", DeleteRun("etl", "r7", ANN))
+        with connect(door.url, config=Config(client=ClientSettings(token=door.token))) as store:
+            assert store.backend.send(request).runs == (("etl", "r7"),)
+            assert not path.exists()
+            door.desk("r7").start("load")
+            path.parent.mkdir(parents=True)
+            path.write_text("said anew\n")
+            assert store.backend.send(request).runs == (("etl", "r7"),)
+        assert path.read_text() == "said anew\n"
 
 
 def test_only_one_of_two_servers_does_it_until_its_lease_lapses_or_it_stops(tmp_path: Path) -> None:

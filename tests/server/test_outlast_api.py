@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -146,6 +148,84 @@ def test_a_precondition_makes_no_scope(door: Door) -> None:
 
 
 # --- History --------------------------------------------------------------------------------------------------------
+
+
+def test_a_list_is_cleared_only_if_it_is_the_one_meant(door: Door) -> None:
+    state = door.task()
+    state.set_many({"a": 1, "b": 2})
+    seen = door.get(TASK + "/state").headers["ETag"]
+    state.set("a", 3)
+    for wanted in (seen, '"1.99"', "W/" + door.get(TASK + "/state").headers["ETag"], ""):
+        answer = door.delete(TASK + "/state", headers={"If-Match": wanted})
+        assert (answer.status, answer.json()["code"]) == (412, "conflict"), wanted
+        assert answer.json()["current"] is None
+    assert state.items() == [("a", 3), ("b", 2)]
+    now = door.get(TASK + "/state").headers["ETag"]
+    assert door.delete(TASK + "/state", headers={"If-Match": f'"1.99", {now}'}).status == 204
+    assert state.keys() == []
+    state.set("c", 1)
+    assert door.delete(TASK + "/state", headers={"If-Match": "*"}).status == 204
+    assert state.keys() == []
+    assert door.delete(TASK.replace("load", "absent") + "/state", headers={"If-Match": "*"}).status == 404
+
+
+def test_airflows_lists_are_cleared_only_if_they_are_the_ones_meant(door: Door) -> None:
+    state, path = door.task(), "/api/v2/dags/etl/dagRuns/r1/taskInstances/load/state-store"
+    state.set("a", 1)
+    seen = door.get(path).headers["ETag"]
+    state.set("a", 2)
+    assert door.delete(path, headers={"If-Match": seen}).status == 412
+    assert state.get("a") == 2
+    door.task("load", 0)
+    door.task("load", 1)
+    answer = door.delete(path + "?all_map_indices=true", headers={"If-Match": seen})
+    assert (answer.status, "clear one by one" in answer.text) == (422, True)
+    assert door.delete(path, headers={"If-Match": door.get(path).headers["ETag"]}).status == 204
+    asset = door.store.asset("orders")
+    asset.set("a", 1)
+    path = f"/api/v2/assets/{door.asset_id('orders')}/state-store"
+    assert door.delete(path, headers={"If-Match": seen}).status == 412
+    assert door.delete(path, headers={"If-Match": door.get(path).headers["ETag"]}).status == 204
+
+
+def test_a_precondition_may_come_in_several_lines(door: Door) -> None:
+    state = door.task()
+    state.set("a", 1)
+    revision = door.get(TASK + "/state/a").json()["etag"]
+    host = urlsplit(door.url)
+    for lines, status in ((['"9.9"', f'"{revision}"'], 200), ([f'"{revision}"'], 412)):
+        connection = http.client.HTTPConnection(host.hostname or "", host.port, timeout=10)
+        connection.putrequest("PUT", host.path + TASK + "/state/a")
+        for name, text in (("Authorization", f"Bearer {door.token}"), ("Content-Length", "11")):
+            connection.putheader(name, text)
+        for line in lines:
+            connection.putheader("If-Match", line)
+        connection.endheaders(b'{"value":2}')
+        assert connection.getresponse().status == status
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/commit"),
+        ("POST", "/import"),
+        ("POST", "/runs/etl/r1/clear"),
+        ("POST", "/runs/etl/r1/cancel"),
+        ("POST", "/runs/etl/r1/tasks/load/mark"),
+        ("DELETE", "/runs/etl/r1"),
+    ],
+)
+@pytest.mark.parametrize("name", ["If-Match", "If-None-Match"])
+def test_a_precondition_that_would_be_passed_over_is_422(door: Door, method: str, path: str, name: str) -> None:
+    answer = door.ask(method, V1 + path, headers={name: "*"}, json={} if method == "POST" else ...)
+    assert answer.status == 422
+    assert f"{name} does not go with {method}" in answer.text
+    answer = door.post("/api/v2/dags/etl/clearTaskInstances", json={"dag_run_id": "r1"}, headers={name: "*"})
+    assert answer.status == 422
+    if name == "If-None-Match":
+        door.task().set("a", 1)
+        assert door.delete(TASK + "/state", headers={name: "*"}).status == 422
 
 
 def test_history_and_restore(door: Door) -> None:

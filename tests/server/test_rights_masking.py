@@ -24,6 +24,7 @@ from outlast.requests import (
     FoundRow,
     History,
     Increment,
+    ListScopes,
     Part,
     Put,
     Read,
@@ -126,6 +127,18 @@ def test_secrets_are_masked_unless_a_program_or_an_admin_asks(
     expected = MASKED_SECRET if masked else {"api_key": "41", "page": "7", "password": '"hunter2"'}
     assert texts(visible(reply, who, SECRETS, reveal)) == expected
     assert may_reveal(who) is (who.role not in ("viewer", "editor"))
+
+
+def test_no_sum_of_bytes_tells_the_length_of_a_secret(store: Store) -> None:
+    orders = store.asset("orders")
+    orders.set("password", "hunter2")
+    reply = store.backend.send(ListScopes(assets=True))
+    for who, reveal, told in ((VIEWER, True, 1024), (EDITOR, False, 1024), (ADMIN, False, 1024), (ADMIN, True, 9)):
+        assert [info.bytes for info in visible(reply, who, SECRETS, reveal).scopes] == [told]
+    assert [info.bytes for info in visible(reply, VIEWER).scopes] == [9]
+    orders.clear()
+    [empty] = visible(store.backend.send(ListScopes(assets=True)), VIEWER, SECRETS).scopes
+    assert empty.bytes == 0
 
 
 def test_no_way_of_reading_tells_a_secret(store: Store) -> None:

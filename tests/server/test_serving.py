@@ -23,6 +23,7 @@ from outlast.config import ClientSettings, Config, ServerSettings, load
 from outlast.server.listening import bound, is_local
 from outlast.server.logs import JSONLines, Lines
 from outlast.server.refusals import Refusals
+from outlast.server.serving import serve
 from support.servers import ServerProcess, free_port
 
 MAKE_CERTIFICATE = (
@@ -129,6 +130,39 @@ def test_the_socket_of_a_killed_server_is_taken_over_but_not_a_file_nor_a_living
     assert path.read_text() == "mine"
 
 
+def test_a_server_that_drains_leaves_its_successor_s_socket_alone(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    old, new = (ServerProcess(tmp_path / name, uds=path) for name in ("old.db", "new.db"))
+    with old:
+        assert old.process is not None
+        slow = socket.socket(socket.AF_UNIX)
+        slow.connect(str(path))
+        slow.sendall(b"POST /login HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n")
+        slow.sendall(b"Content-Length: 9\r\n\r\nto")
+        time.sleep(0.3)
+        old.process.send_signal(signal.SIGTERM)
+        until_refused(path)
+        with new:
+            slow.sendall(b"ken=abc")
+            slow.close()
+            assert old.process.wait(20) == 0
+            connect(new.url).task("d/r/t").set("key", 1)
+            new.stop()
+        assert not path.exists()
+
+
+def until_refused(path: Path) -> None:
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        with socket.socket(socket.AF_UNIX) as other:
+            try:
+                other.connect(str(path))
+            except ConnectionRefusedError:
+                return
+        time.sleep(0.01)
+    raise AssertionError("it still listens")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_told_to_stop_it_lets_calls_in_flight_end(tmp_path: Path, number: signal.Signals) -> None:
     """A commit that waits for another process's write is answered before the server has gone."""
@@ -185,6 +219,48 @@ def test_under_a_path_whether_or_not_the_proxy_takes_it_away(tmp_path: Path) -> 
     refused = outlast("serve", "--store", str(tmp_path / "store.db"), "--root-path", "outlast/")
     assert refused.returncode == 65
     assert "--root-path 'outlast/' is no path to be shown under; write one that begins with /" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("root", "why"),
+    [
+        ("/a b", "is of letters, digits and - . _ ~"),
+        ("/ü", "is of letters, digits and - . _ ~"),
+        ("/a;b", "is of letters, digits and - . _ ~"),
+        ("/%41", "is of letters, digits and - . _ ~"),
+        ("/x/..", "is of letters, digits and - . _ ~"),
+        ("/.", "is of letters, digits and - . _ ~"),
+        ("/api", "has paths of its own that begin like that"),
+        ("/static/x", "has paths of its own that begin like that"),
+        ("/execution", "has paths of its own that begin like that"),
+    ],
+)
+def test_a_path_that_could_mean_two_things_is_refused(tmp_path: Path, root: str, why: str) -> None:
+    def announce(url: str, link: str | None) -> None:
+        raise AssertionError(url)
+
+    path = tmp_path / "socket"
+    with connect(tmp_path / "store.db") as store, pytest.raises(ConfigError) as refused:
+        serve(store, ServerSettings(uds=str(path), root_path=root), announce)
+    assert refused.value.message.startswith(f"cannot be shown under {root!r}")
+    assert why in refused.value.message
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("root", ["/outlast", "/a/b-c.d_~", "/apis", "/..x"])
+def test_under_a_path_the_root_may_come_percent_encoded(tmp_path: Path, root: str) -> None:
+    with ServerProcess(tmp_path / "store.db", "--root-path", root) as server:
+        state = connect(server.url + root).task("d/r/t")
+        state.set("key", 1)
+        token = next(folder().iterdir()).read_text().strip()
+        connection = http.client.HTTPConnection(*server.url.removeprefix("http://").split(":"), timeout=10)
+        for shown in (root, "", root.replace(root[-1], f"%{ord(root[-1]):02X}")):
+            path = f"{shown}/api/outlast/v1/runs/d/r/tasks/t/state/key"
+            connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+            answer = connection.getresponse()
+            answer.read()
+            assert (shown, answer.status) == (shown, 200)
+        connection.close()
 
 
 def certificate_in(folder: Path) -> Path:
@@ -277,6 +353,22 @@ def test_what_looks_like_a_token_is_cut_in_logs() -> None:
     record = logging.LogRecord("outlast", logging.INFO, "", 0, "is %s good?", ("outl_w_AbC-_9",), None)
     assert Lines("%(message)s").format(record) == "is outl_*** good?"
     assert msgspec.json.decode(JSONLines().format(record))["message"] == "is outl_*** good?"
+
+
+def test_what_was_sent_forges_no_line_of_a_log() -> None:
+    forged = "x\n2026-11-30 05:00:00 INFO all is well\r\x1b[2K\u2028"
+    record = logging.LogRecord("outlast", logging.INFO, "", 0, "told by %s", (forged,), None)
+    line = Lines("%(levelname)s %(message)s").format(record)
+    assert line == "INFO told by x\\n2026-11-30 05:00:00 INFO all is well\\r\\x1b[2K\\u2028"
+    assert "\n" not in JSONLines().format(record)
+    try:
+        raise ValueError(forged)
+    except ValueError:
+        failed = logging.LogRecord("outlast", logging.ERROR, "", 0, "failed", (), sys.exc_info())
+    first, *trace = Lines("%(levelname)s %(message)s").format(failed).split("\n")
+    assert first == "ERROR failed"
+    assert all(line.startswith("  ") and line.isprintable() for line in trace)
+    assert any("INFO all is well" in line for line in trace)
 
 
 def test_of_failures_in_a_row_the_first_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..values import Clock
     from .schemas import Schema
 
-__all__ = ["Backend", "file_of", "in_thread", "open_backend", "path_of", "schema_of", "upgrade"]
+__all__ = ["Backend", "file_of", "in_thread", "is_server", "open_backend", "path_of", "schema_of", "upgrade"]
 
 T = TypeVar("T")
 #: Seconds within which a fault of a batch comes at once; one that takes longer was waited for.
@@ -169,6 +169,11 @@ def path_of(url: str) -> str | None:
 def file_of(url: str, config: Config) -> str | None:
     """Return the file a store is kept in; None for a server, a database, memory, or a backend of your own."""
     return path_of(url) if config.state_store.backend is None and _scheme(url) == "sqlite" else None
+
+
+def is_server(url: str) -> bool:
+    """Say whether a URL names an outlast server, rather than a file or a database."""
+    return url.partition(":")[0].lower() in ("http", "https", "unix")
 
 
 def _load(dotted: str) -> type[Backend]:

@@ -77,7 +77,8 @@ WRITES: Final[dict[type, tuple[str, str]]] = {
 }
 
 
-#: Requests after which a run, or one of its task instances, may not be as it was.
+#: Requests after which a run, or one of its task instances, may not be as it was. Those that say only sometimes of
+#: which run (`HoldRun`, `Fire`, `PruneRuns`) note that themselves; that a lease was renewed is no change.
 _STEERING: Final = frozenset(
     {
         run_requests.StartRun,
@@ -85,6 +86,7 @@ _STEERING: Final = frozenset(
         run_requests.Begin,
         run_requests.Report,
         run_requests.Resolve,
+        run_requests.NoteAftermath,
         run_requests.ExpandTask,
         people_requests.ClearTasks,
         people_requests.MarkTask,

@@ -250,13 +250,18 @@ class AttemptsSQL:
 
     def fire(self, request: Fire, now: int) -> DeferredRows:
         """Let a deferred attempt go on; nothing happens when it waits no more."""
-        of_dag = "" if request.dag_id is None else " and scope_id in (select id from scope where id = ? and dag_id = ?)"
-        place = () if request.dag_id is None else (request.scope_id, request.dag_id)
-        self.execute(
-            "update task set state = 'scheduled', event = ?, deadline = null where scope_id = ? and attempt = ?"
-            f" and state = 'deferred' and deferrals = coalesce(?, deferrals){of_dag}",
-            (request.event, request.scope_id, request.attempt, request.number, *place),
+        places = self.execute(
+            "select dag_id, run_id from scope where id = ? and dag_id = coalesce(?, dag_id)",
+            (request.scope_id, request.dag_id),
         )
+        if places:
+            self.execute(
+                "update task set state = 'scheduled', event = ?, deadline = null where scope_id = ? and attempt = ?"
+                " and state = 'deferred' and deferrals = coalesce(?, deferrals)",
+                (request.event, request.scope_id, request.attempt, request.number),
+            )
+            [(dag_id, run_id)] = places
+            self.runs.state.feed.run_changed(dag_id, run_id, now)
         return DeferredRows(())
 
     # --- results -------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 
 from ..people_requests import AuditPage, AuditRow, ListAudit
 from .execute import Execute
+from .paging import page_of
 
 __all__ = ["Audit"]
 
@@ -66,12 +67,20 @@ class Audit:
         return bytes.fromhex(found[0][0])
 
     def list(self, request: ListAudit, now: int) -> AuditPage:
-        """Return one page, newest first."""
+        """Return one page, newest first: of as many rows as were asked for, or of as many as texts leave room for."""
         where, values = ("", []) if request.dag_id is None else (" and dag_id = ?", [request.dag_id])
-        rows = self.execute(
-            f"select id, at, who, action, place, name, old, new, dag_id from audit where id < ?{where}"
-            " order by id desc limit ?",
-            (request.before if request.before is not None else 2**62, *values, request.limit),
+        begin, limit = request.before if request.before is not None else 2**62, request.limit
+        sizes = self.execute(
+            "select id, coalesce(octet_length(old), 0) + coalesce(octet_length(new), 0) from audit"
+            f" where id < ?{where} order by id desc limit ?",
+            (begin, *values, limit),
         )
-        last = rows[-1][0] if len(rows) == request.limit else None
-        return AuditPage(tuple(AuditRow(*row) for row in rows), last)
+        page, more = page_of(each for each in sizes)
+        if not page:
+            return AuditPage(())
+        rows = self.execute(
+            "select id, at, who, action, place, name, old, new, dag_id from audit"
+            f" where id < ? and id >= ?{where} order by id desc",
+            (begin, page[-1][0], *values),
+        )
+        return AuditPage(tuple(AuditRow(*row) for row in rows), page[-1][0] if more or len(page) == limit else None)

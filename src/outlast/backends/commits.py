@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -35,14 +35,11 @@ _ENTRY = "value, revision, updated_at, expires_at, writer, version, kept, ring"
 class CommitsSQL:
     """Answers commits through the connection of a `StateSQL`."""
 
-    _told_of_skew: ClassVar[bool] = False
-
     def __init__(self, state: StateSQL, receipts: ReceiptsSQL) -> None:
         self.state, self.receipts = state, receipts
 
     def commit(self, request: Commit, now: int) -> Receipt:
         """Carry out one commit; raises and changes nothing if any part of it fails."""
-        request = self._by_our_clock(request, now)
         if len(request.parts) == 1 and request.commit_id is None and (request.fence is None or _is_own(request)):
             return self._commit_one(request, now)
         reply = self.commit_all((request,), now)[0]
@@ -85,9 +82,8 @@ class CommitsSQL:
 
         OutlastError if they cannot be carried out together but one by one.
         """
-        requests = [self._by_our_clock(request, now) for request in requests]
         asked = asked_of(requests)
-        known = self.receipts.find(asked)
+        known: dict[str | None, Receipt | OutlastError] = {**self.receipts.find(requests, asked)}
         fresh = [request for request in requests if request.commit_id not in known]
         if len(requests) > 1 and (_disagree(fresh) or _share_names(fresh) or _erase(fresh)):
             raise OutlastError("these commits are carried out one by one")  # each locks in order, but not all in turn
@@ -103,26 +99,10 @@ class CommitsSQL:
         if changed:
             self._save(changed, batch.audits, now)
         self._drop_unused(batch.pictures.values())
-        kept = {
-            commit_id: (known[commit_id], batch.home(request))
-            for request in fresh
-            if (commit_id := request.commit_id) is not None and commit_id in known
-        }
-        self.receipts.keep(kept, asked, now)
+        found = [(each, known.get(each.commit_id)) for each in fresh]
+        done = [(each, reply, batch.homes(each)) for each, reply in found if isinstance(reply, Receipt)]
+        self.receipts.keep(done, asked, now)
         return replies
-
-    def _by_our_clock(self, request: Commit, now: int) -> Commit:
-        if not request.sent_at:
-            return request
-        corrected = rules.without_skew(request, now)
-        if corrected is not request and not CommitsSQL._told_of_skew:
-            CommitsSQL._told_of_skew = True
-            logger.warning(
-                "outlast: the clock of %s is %.1f s away from this store's; when entries expire is corrected for that",
-                request.writer.name or request.writer.kind,
-                (request.sent_at - now) / 1_000_000,
-            )
-        return corrected
 
     def _lock(self, requests: Sequence[Commit], now: int) -> dict[Scope, ScopeRow]:
         """Return the scopes of commits and their fences, locked; missing ones are made if something will be saved."""
@@ -135,7 +115,7 @@ class CommitsSQL:
         state = self.state
         for picture in pictures:
             if isinstance(picture.place, AssetScope):
-                state.name_asset(picture.place, picture.scope)
+                state.name_asset(picture.place, picture.scope, now)
             for name in picture.misplaced.keys() & picture.changed.keys():
                 state.ring.lay_out(picture.scope.id, picture.misplaced[name])
             state.ring.forget(picture.scope.id, picture.forget)
@@ -284,9 +264,10 @@ class _Batch:
             picture = self.pictures[key] = _Picture(place, scope)
         return picture
 
-    def home(self, request: Commit) -> int:
-        """Return the id of the scope that a commit's receipt goes with."""
-        return request.fence.scope_id if request.fence is not None else self._picture(request.parts[0].scope).scope.id
+    def homes(self, request: Commit) -> list[int]:
+        """Return the ids of the scopes that the values of a commit's receipt go with; 0 where none is to be left."""
+        pictures = [self._picture(part.scope) for part in request.parts]
+        return [0 if picture.erased else picture.scope.id for picture in pictures]
 
     def answer(self, request: Commit) -> Receipt | OutlastError:
         """Decide one commit, and take over what it does; return its error if it is refused."""

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ..config import TOKEN_VARIABLE, Config, local_token_file
+from ..deferral_requests import ListDeferred
 from ..errors import ConfigError
 from ..requests import Fence, Open
 from ..run_requests import NoteAftermath, Renew, Report
@@ -33,6 +34,7 @@ class Credentials:
         self._is_attempt = self._given is not None and not self._given.startswith("outl_")
         self._attempts: dict[tuple[int, int], str] = {}
         self._afterwards: dict[tuple[int, int], str] = {}
+        self._triggers: str | None = None
         self._opened: dict[tuple[int, int], Open] = {}
 
     def own(self) -> str | None:
@@ -63,6 +65,15 @@ class Credentials:
         """Return the token the server has given for what is due after an attempt, once."""
         return self._afterwards.pop((scope_id, attempt), None)
 
+    def of_triggers(self) -> str | None:
+        """Return the token the server has given for triggers, once."""
+        token, self._triggers = self._triggers, None
+        return token
+
+    def show(self, token: str) -> None:
+        """Have another token take the place of the client's own."""
+        self._own = _checked(token)
+
     def for_request(self, request: Any) -> str | None:
         """Return the token to show for a request."""
         fence = getattr(request, "fence", None)
@@ -71,11 +82,14 @@ class Credentials:
         return self.of_attempt(fence) or self.own()
 
     def keep(self, request: Any, answer: Answer) -> None:
-        """Remember the token an answer carries, for the attempt that was opened, begun, renewed or spoken for."""
+        """Remember the token an answer carries, for what was opened, begun, renewed, spoken for or asked for."""
         if answer.token is None:
             return
         if type(request) is NoteAftermath:
             self._afterwards[answer.reply.scope_id, request.attempt] = answer.token
+            return
+        if type(request) is ListDeferred:
+            self._triggers = answer.token
             return
         if self._is_attempt:  # a younger one in the place of its own
             self._own = answer.token

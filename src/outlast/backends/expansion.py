@@ -42,12 +42,16 @@ class ExpansionSQL:
         ]
         self._lock(scopes, now)
         self.execute("delete from task where scope_id = ?", (placeholder.scope_id,))
+        moved = self._moved(request)
+        self.runs.state.feed.gone(moved, now)
         self._unplace(request)
         changed = [
             scope.map_index
             for scope, item in zip(scopes, request.items, strict=True)
             if self._add(run, scope, item, now, spec)
         ]
+        for scope_id in moved:
+            self.runs.state.feed.announce(scope_id, now)
         rows = self.runs.tasks("run = ? and task_id = ? order by map_index", (run.id, request.task_id))
         return Expanded(tuple(rows), tuple(changed))
 
@@ -60,6 +64,16 @@ class ExpansionSQL:
         there = {bytes(digest) for digest, scope_id in rows if scope_id in locked}
         if not there.issuperset(map(address, scopes)):
             raise Overtaken
+
+    def _moved(self, request: ExpandTask) -> list[int]:
+        """Return the scopes that follow an item which has another position now, or none; those without state not."""
+        rows = self.execute(
+            "select id, item, map_index from scope where dag_id = ? and run_id = ? and task_id = ?"
+            " and item is not null and revision > 0 order by id",
+            (request.dag_id, request.run_id, request.task_id),
+        )
+        places = {item.key: index for index, item in enumerate(request.items)}
+        return [scope_id for scope_id, item, index in rows if places.get(item) != index]
 
     def _unplace(self, request: ExpandTask) -> None:
         """Take their positions from scopes that follow an item: those still in the list get theirs anew."""

@@ -1,33 +1,52 @@
 """What changed anywhere in a store, in the order it was committed: a log of commits, read into the newest rows.
 
 A commit leaves one row a scope; what it wrote is read from the entries, so that several writes of one key arrive
-as one. Positions are text: the feed's epoch, a number, and a key's name where a reader has stopped inside a commit.
+as one. What a scope that was removed had leaves a row of its own, which names it. Positions are text: the feed's epoch,
+a number, and a key's name where a reader has stopped inside a commit.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby
 from typing import Any
 
 import msgspec
 
-from ..requests import Feed, FeedPage, Happened
+from ..requests import LIBRARY, Feed, FeedPage, Happened, Row
+from ..values import Scope
 from .execute import Dialect, Execute
-from .rows import COLUMNS, SCOPE_COLUMNS, read_row, read_scope
+from .paging import page_of, read_large, sized
+from .rows import ALIVE, COLUMNS, SCOPE_COLUMNS, marks, padded, read_row, read_scope
 
 __all__ = ["FeedSQL"]
 
 #: A number in the feed; its meaning is the dialect's.
 _Number = tuple[int, ...]
 
+#: Bytes of a value that is read before it is known what the page has room for.
+_SMALL = 1024
+#: Keys of a removed scope that one row of the feed names.
+_TOGETHER = 64
+
 #: What fits into 64 bits.
 _NUMBER = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})*")
 
 _encode = msgspec.json.Encoder().encode
 _run = msgspec.json.Decoder(tuple[str, str]).decode
+
+
+class _Gone(msgspec.Struct, frozen=True):
+    """Keys of a scope that are there no more because it is not, as it was called, and since when."""
+
+    scope: Scope
+    at: int
+    names: tuple[str, ...]
+
+
+_gone = msgspec.json.Decoder(_Gone).decode
 
 
 class FeedSQL:
@@ -54,18 +73,50 @@ class FeedSQL:
         """Note that a run or one of its task instances is not as it was, or is no more."""
         self.execute("insert into feed (at, run) values (?, ?)", (now, _encode((dag_id, run_id)).decode()))
 
+    def announce(self, scope_id: int, now: int) -> None:
+        """Note every entry of a scope again, because it has another name than those who follow it know."""
+        found = self.execute(
+            f"select distinct revision from entry where scope_id = ? and {ALIVE} order by revision", (scope_id, now)
+        )
+        if found:
+            self.record([(scope_id, revision) for (revision,) in found], now)
+
+    def gone(self, scope_ids: Sequence[int], now: int, place: Scope | None = None) -> None:
+        """Note that the entries of scopes are there no more, or (`place`) not under that one of a scope's names."""
+        for part in padded(scope_ids):
+            rows = self.execute(
+                f"select {SCOPE_COLUMNS}, scope.revision, name from scope join entry on entry.scope_id = scope.id"
+                f" where scope.id in ({marks(part)}) and {ALIVE} order by scope.id, name",
+                (*part, now),
+            )
+            for scope, found in groupby(rows, lambda row: row[:-1]):
+                names = [row[-1] for row in found]
+                for start in range(0, len(names), _TOGETHER):
+                    gone = _Gone(place or read_scope(scope), now, tuple(names[start : start + _TOGETHER]))
+                    self.execute(
+                        "insert into feed (at, scope_id, revision, run) values (?, ?, ?, ?)",
+                        (now, scope[0], scope[-1] + 1, _encode(gone).decode()),
+                    )
+
     # --- reading -----------------------------------------------------------------------------------------
 
     def read(self, request: Feed, now: int) -> FeedPage:
         """Return what has happened after a position; `reset` when that is not known any more."""
         epoch, floor = self._fact("feed_epoch"), _number(self._fact("feed_floor"))
         after = _position(request.after, epoch)
-        newest = self._newest(floor)
+        newest = self._newest(floor, self.settled)
+        if request.after is None:
+            latest = self._newest(floor) if self.settled else newest
+            return FeedPage((), _text(epoch, newest), latest=_text(epoch, latest))
         if after is None or len(after[0]) != len(floor) or not floor <= after[0] <= newest:
-            return FeedPage((), _text(epoch, newest), request.after is not None, False)
+            return FeedPage((), _text(epoch, newest), True, False)
         number, name = after
         rows = self._after(number, name, request.limit)
-        happened = tuple(self._happened(rows, epoch, after))
+        found = self._happened(rows, epoch, after)
+        page, _ = page_of(each for each in found)
+        happened = tuple(self._whole(page))
+        if len(page) < len(found):
+            return FeedPage(happened, page[-1][2].position, False, True)
         end = rows[-1][0] if rows else number
         position = _text(epoch, end) if rows or name is None else _text(epoch, number, name)
         return FeedPage(happened, position, False, len(rows) == request.limit)
@@ -82,33 +133,60 @@ class FeedSQL:
 
     def _happened(
         self, rows: Iterable[tuple[_Number, Any, Any, Any]], epoch: str, after: tuple[_Number, str | None]
-    ) -> Iterable[Happened]:
+    ) -> list[tuple[_Number, str, Happened, int]]:
+        """Return what has happened, in order, each with its number, its key, and the bytes of its value."""
         written: dict[int, dict[int, _Number]] = {}
         runs: dict[str, _Number] = {}
+        found: list[tuple[_Number, str, Happened, int]] = []
         for number, scope_id, revision, run in rows:
-            if scope_id is not None:
+            if scope_id is not None and run is not None:
+                found += self._of_gone(_gone(run), scope_id, revision, epoch, number)
+            elif scope_id is not None:
                 written.setdefault(scope_id, {})[revision] = number
             elif number > after[0]:
                 runs[run] = number
-        found = [(number, "", self._of_run(run, epoch, number)) for run, number in runs.items()]
+        found = [each for each in found if each[0] > after[0] or each[1] > (after[1] or "")]
+        found += [(number, "", self._of_run(run, epoch, number), 0) for run, number in runs.items()]
         for scope_id, numbers in written.items():
-            for place, row in self._rows(scope_id, min(numbers)):
+            for place, row, size in self._rows(scope_id, min(numbers)):
                 at = numbers.get(row.revision)
                 if at is not None and (at > after[0] or row.name > (after[1] or "")):
-                    found.append((at, row.name, Happened(_text(epoch, at, row.name), scope_id, place, row)))
+                    found.append((at, row.name, Happened(_text(epoch, at, row.name), scope_id, place, row), size))
         found.sort(key=lambda item: item[:2])
-        return [happened for _, _, happened in found]
+        return found
+
+    def _whole(self, page: Sequence[tuple[_Number, str, Happened, int]]) -> Iterator[Happened]:
+        """Yield what happened with large values, too; what was written again meanwhile comes with that later commit."""
+        lacking = [(each.scope_id, row.name) for _, _, each, size in page if (row := _lacking(each, size))]
+        large = read_large(self.execute, lacking)
+        for _, _, each, size in page:
+            row = _lacking(each, size)
+            if row is None:
+                yield each
+                continue
+            whole = large.get((each.scope_id, row.name))
+            if whole is not None and whole.revision == row.revision:
+                yield msgspec.structs.replace(each, row=whole)
+
+    def _of_gone(
+        self, gone: _Gone, scope_id: int, revision: int, epoch: str, number: _Number
+    ) -> Iterator[tuple[_Number, str, Happened, int]]:
+        for name in gone.names:
+            row = Row(name, None, revision, gone.at, None, LIBRARY)
+            yield number, name, Happened(_text(epoch, number, name), scope_id, gone.scope, row), 0
 
     def _of_run(self, run: str, epoch: str, number: _Number) -> Happened:
         return Happened(_text(epoch, number), run=_run(run))
 
-    def _rows(self, scope_id: int, revision: int) -> Iterable[tuple[Any, Any]]:
+    def _rows(self, scope_id: int, revision: int) -> Iterable[tuple[Any, Row, int]]:
         places = self.execute(f"select {SCOPE_COLUMNS} from scope where id = ?", (scope_id,))
         if not places:
             return []
         place = read_scope(places[0])
-        found = self.execute(f"select {COLUMNS} from entry where scope_id = ? and revision >= ?", (scope_id, revision))
-        return [(place, read_row(columns)) for columns in found]
+        found = self.execute(
+            f"select {sized(COLUMNS)} from entry where scope_id = ? and revision >= ?", (_SMALL, scope_id, revision)
+        )
+        return [(place, read_row(columns[:-1]), columns[-1] or 0) for columns in found]
 
     # --- pruning, and where it begins ------------------------------------------------------------------------
 
@@ -127,9 +205,9 @@ class FeedSQL:
             self._note("feed_floor", ".".join(map(str, old[-1])))
         return len(old)
 
-    def _newest(self, floor: _Number) -> _Number:
+    def _newest(self, floor: _Number, settled: str = "") -> _Number:
         columns = ", ".join(f"{column} desc" for column in self.number)
-        rows = self.execute(f"select {self.selected} from feed where true{self.settled} order by {columns} limit 1", ())
+        rows = self.execute(f"select {self.selected} from feed where true{settled} order by {columns} limit 1", ())
         return tuple(rows[0]) if rows else floor
 
     def begin(self) -> None:
@@ -146,6 +224,11 @@ class FeedSQL:
             " on conflict (name) do update set content = excluded.content",
             (name, content),
         )
+
+
+def _lacking(happened: Happened, size: int) -> Row | None:
+    """Return the row of what happened if its value was too large to be read at once."""
+    return happened.row if size and happened.row is not None and happened.row.text is None else None
 
 
 def _number(text: str) -> _Number:

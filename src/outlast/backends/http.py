@@ -69,6 +69,14 @@ class HTTPBackend(Backend):
         """Return the token the server has given for what is due after an attempt, for the process that does it."""
         return self._credentials.of_aftermath(scope_id, attempt)
 
+    def triggers_token(self) -> str | None:
+        """Return the token the server has given for triggers, for the process that runs them."""
+        return self._credentials.of_triggers()
+
+    def show(self, token: str) -> None:
+        """Show another token from now on."""
+        self._credentials.show(token)
+
     def own_token(self) -> str | None:
         """Return the token this client shows; an attempt's, which a younger one takes the place of."""
         return self._credentials.own()
@@ -124,6 +132,8 @@ class HTTPBackend(Backend):
         """Say whether there is another token to try in the place of one that was refused."""
         if refused == self._credentials.own():
             return self._credentials.read_again()
+        if getattr(request, "fence", None) is None:  # a younger one has taken the place of its own
+            return True
         opening = self._credentials.forget(request.fence)
         if opening is not None:
             with suppress(Unauthorized):

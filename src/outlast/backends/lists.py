@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from ..requests import (
     Changes,
     Find,
     FindPage,
+    FoundRow,
     History,
     ListScopes,
     Row,
@@ -20,6 +21,7 @@ from ..requests import (
     Versions,
 )
 from ..values import Cursor, ScopeInfo, moment
+from .paging import MOST_ROWS, page_of, read_large, sized, sized_rows
 from .rows import ALIVE, COLUMNS, FOUND_COLUMNS, SCOPE_COLUMNS, read_found, read_row, read_scope
 from .scopes import ScopeRow
 from .sql import StateSQL
@@ -68,23 +70,49 @@ class ListsSQL:
         return [read_row(row) for row in found]
 
     def find(self, request: Find, now: int) -> FindPage:
-        """Return one page of live rows across scopes."""
-        where, values = _place_filter(request)
-        if request.ending:
-            where += " and substr(name, length(name) - ? + 1) = ?"
-            values += [len(request.ending), request.ending]
-        if request.name is not None:
-            where += " and name = ?"
-            values.append(request.name)
+        """Return one page of live rows across scopes: of as many as were asked for, or of `PAGE_BYTES` of values."""
+        limit = max(1, min(request.limit, MOST_ROWS))
+        page, more = page_of(self._found(request, limit, now))
+        more = more or len(page) == limit
+        return FindPage(tuple(self._whole(page, now)), (page[-1][0], page[-1][8]) if more else None)
+
+    def _found(self, request: Find, limit: int, now: int) -> Generator[Any, None, None]:
+        """Yield rows in their order; those of chosen scopes one scope after the other, so that none need be sorted."""
         scope_id, name = request.after or (0, "")
-        found = self.execute(
-            f"select {FOUND_COLUMNS} from entry join scope on scope.id = scope_id"
-            f" where (scope_id, name) > (?, ?) and {ALIVE}{where} order by scope_id, name limit ?",
-            (scope_id, name, now, *values, request.limit),
+        (where, values), (named, names) = _place_filter(request), _name_filter(request)
+        if self.state.stepwise is None or not (request.dag_id or request.run_id or request.task_id):
+            sql = (
+                f"select {sized(FOUND_COLUMNS)} from entry join scope on scope.id = scope_id"
+                f" where (scope_id, name) > (?, ?) and {ALIVE}{where}{named} order by scope_id, name limit ?"
+            )
+            yield from self._sized(sql, (scope_id, name, now, *values, *names, limit), limit)
+            return
+        left = limit
+        rest_of_scope = (
+            f"select {sized(FOUND_COLUMNS)} from entry join scope on scope.id = scope_id"
+            f" where scope_id = ? and name > ? and {ALIVE}{where}{named} order by name limit ?"
         )
-        rows = tuple(read_found(row) for row in found)
-        last = (rows[-1].scope_id, rows[-1].row.name) if len(rows) == request.limit else None
-        return FindPage(rows, last)
+        for columns in self._sized(rest_of_scope, (scope_id, name, now, *values, *names, limit), limit):
+            left -= 1
+            yield columns
+        later_scopes = (
+            f"select {sized(FOUND_COLUMNS)} from"
+            f" (select * from scope where id > ?{where} order by id limit -1) as scope"
+            f" cross join entry on scope_id = scope.id where {ALIVE}{named} limit ?"
+        )
+        yield from self._sized(later_scopes, (scope_id, *values, now, *names, left), limit)
+
+    def _sized(self, sql: str, values: Sequence[Any], limit: int) -> Generator[Any, None, None]:
+        return sized_rows(self.execute, self.state.stepwise, sql, values, limit)
+
+    def _whole(self, page: list[Any], now: int) -> Iterator[FoundRow]:
+        """Yield the rows of a page with all their values; one that is not alive any more is left out."""
+        rows = [read_found(columns[:-1]) for columns in page]
+        large = read_large(self.execute, [(found.scope_id, found.row.name) for found in rows if found.row.text is None])
+        for found in rows:
+            row = large.get((found.scope_id, found.row.name)) if found.row.text is None else found.row
+            if row is not None and rules.alive(row, now):
+                yield found if row is found.row else msgspec.structs.replace(found, row=row)
 
     def scopes(self, request: ListScopes, now: int) -> ScopePage:
         """Return one page of scopes with their counts."""
@@ -112,6 +140,15 @@ def _is_known(cursor: Cursor, scope: ScopeRow) -> bool:
 def _as_seen(row: Row, now: int) -> Row:
     """Return a changed row as a watcher sees it: what has expired since is gone."""
     return msgspec.structs.replace(row, text=None) if rules.expired(row, now) else row
+
+
+def _name_filter(request: Find) -> tuple[str, list[Any]]:
+    where, values = "", list[Any]()
+    if request.ending:
+        where, values = " and substr(name, length(name) - ? + 1) = ?", [len(request.ending), request.ending]
+    if request.name is not None:
+        where, values = where + " and name = ?", [*values, request.name]
+    return where, values
 
 
 def _place_filter(request: Find | ListScopes) -> tuple[str, list[Any]]:

@@ -32,8 +32,10 @@ class MergingSQL:
         revision = max(named.revision, other.revision) + 1
         for name in moved:
             self._move(named.id, other.id, name, revision)
-        self.state.drop_scope(other.id)
+        self.execute("update receipt set scope_id = ? where scope_id = ?", (named.id, other.id))
+        self.state.erase_scope(other.id)
         self._unite(named, other, request.uri, revision if moved else named.revision, now)
+        self.state.feed.announce(named.id, now)
         return Merged(tuple(moved), tuple(dropped))
 
     # --- forgetting ------------------------------------------------------------------------------------------
@@ -47,25 +49,27 @@ class MergingSQL:
             raise NotFound(f"there is no {asked} that has, or had, state; `outlast assets ls` lists those there are")
         [(name, uri)] = self.execute("select asset_name, asset_uri from scope where id = ?", (row.id,))
         if request.whole:
-            self._drop(asked, row)
+            self._drop(asked, row, now)
         else:
-            self._unname(asked, row, AssetScope(None, uri) if request.uri is None else AssetScope(name))
+            self._unname(asked, row, AssetScope(None, uri) if request.uri is None else AssetScope(name), now)
         self._record(request, asked, Forgotten(name, uri), now)
         return Forgotten(name, uri)
 
-    def _drop(self, asked: AssetScope, row: ScopeRow) -> None:
+    def _drop(self, asked: AssetScope, row: ScopeRow, now: int) -> None:
         live = [entry.name for entry in self.state.load(row.id, (), "") if entry.text is not None]
         if live:
             raise Conflict(f"{asked} has entries ({', '.join(live[:5])}); remove these first: outlast state clear")
-        self.state.drop_scope(row.id)
+        self.state.drop_scopes([row.id], now)
 
-    def _unname(self, asked: AssetScope, row: ScopeRow, left: AssetScope) -> None:
+    def _unname(self, asked: AssetScope, row: ScopeRow, left: AssetScope, now: int) -> None:
         if left == AssetScope():
             raise Conflict(f"{asked} has no other name, so nothing would lead to its state; to remove it: assets rm")
+        self.state.feed.gone([row.id], now, asked if asked.uri is None else AssetScope(None, asked.uri))
         self.execute(
             "update scope set digest = ?, asset_name = ?, asset_uri = ? where id = ?",
             (address(left), left.name, left.uri, row.id),
         )
+        self.state.feed.announce(row.id, now)
 
     def _record(self, request: ForgetAsset, asked: AssetScope, had: Forgotten, now: int) -> None:
         who, action = request.writer.name or request.writer.kind, "remove asset" if request.whole else "unname asset"

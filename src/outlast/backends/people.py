@@ -195,11 +195,11 @@ class PeopleSQL:
                 f"run {run.dag_id}/{run.run_id} is being run by process {run.holder.pid} on {run.holder.host}; "
                 "stop it or cancel the run first, or use force"
             )
-        self._drop([run])
+        self._drop([run], now)
         self._record_drop(request.writer, "delete run", run, now)
         return Pruned(((run.dag_id, run.run_id),), False)
 
-    def _drop(self, runs: Sequence[RunRow]) -> None:
+    def _drop(self, runs: Sequence[RunRow], now: int) -> None:
         """Remove runs; their scopes, also those of items that are in the list no more, are locked in one order."""
         scopes: list[int] = []
         for run in runs:
@@ -210,7 +210,7 @@ class PeopleSQL:
         for scope_id in scopes:
             for table in ("result", "attempt", "task"):
                 self.execute(f"delete from {table} where scope_id = ?", (scope_id,))
-            self.runs.state.drop_scope(scope_id)
+        self.runs.state.drop_scopes(scopes, now)
         for run in runs:
             self.execute("delete from run where id = ?", (run.id,))
 
@@ -226,15 +226,17 @@ class PeopleSQL:
             " order by ended_at, id limit ?",
             (request.ended_before, now, request.limit),
         )
-        if not request.dry_run:
-            found = (self.runs.find_run(*row) for row in sorted(rows))
-            runs = [run for run in found if run is not None and _is_over(run, request.ended_before)]
-            self._drop(runs)
-            for run in runs:
-                self._record_drop(request.writer, "prune run", run, now)
-        more = False if request.dry_run else self.events.prune(request.ended_before, request.limit)
-        more = more or len(rows) == request.limit
-        return Pruned(tuple(tuple(row) for row in rows), more and not request.dry_run)
+        if request.dry_run:
+            return Pruned(tuple(tuple(row) for row in rows), False)
+        found = (self.runs.find_run(*row) for row in sorted(rows))
+        runs = [run for run in found if run is not None and _is_over(run, request.ended_before)]
+        self._drop(runs, now)
+        for run in runs:
+            self._record_drop(request.writer, "prune run", run, now)
+            self.runs.state.feed.run_changed(run.dag_id, run.run_id, now)
+        more = self.events.prune(request.ended_before, request.limit)
+        gone = {(run.dag_id, run.run_id) for run in runs}  # without those that somebody has reopened meanwhile
+        return Pruned(tuple(tuple(row) for row in rows if tuple(row) in gone), more or len(rows) == request.limit)
 
     # --- afterwards ----------------------------------------------------------------------------------------
 

@@ -1,18 +1,20 @@
 """What became of writes whose reply may have been lost: kept under an id for an hour, so that each happens once.
 
-With a reply goes a digest of what was asked, so that an id that is used for something else is refused.
+With a reply goes a digest of what was asked, so that an id that is used for something else is refused. A commit's has
+no values in it: those it asked to write are in the request when that comes again, and the others it answered are kept
+apart, each part's with its scope, and go where no past value of that is to be left. That it was carried out stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
 from ..errors import Conflict
-from ..requests import Commit, Receipt
+from ..requests import Commit, Increment, Operation, Put, PutDefault, Receipt, Row
 from .execute import Execute
 from .rows import marks, padded
 
@@ -23,6 +25,7 @@ KEPT = 3600 * 1_000_000
 
 _encode = msgspec.json.Encoder().encode
 _receipt = msgspec.json.Decoder(Receipt).decode
+_read_texts = msgspec.json.Decoder(tuple[str | None, ...]).decode
 
 
 def asked_of(commits: Iterable[Commit]) -> dict[str, str]:
@@ -61,15 +64,24 @@ class ReceiptsSQL:
     def __init__(self, execute: Execute) -> None:
         self.execute = execute
 
-    def find(self, asked: Mapping[str, str]) -> dict[str | None, Receipt]:
-        """Return the receipts of those commits that were carried out before, given what `asked_of` says of all."""
-        return {id: _receipt(text) for id, text in self._texts(asked)}
+    def find(self, commits: Iterable[Commit], asked: Mapping[str, str]) -> dict[str | None, Receipt | Conflict]:
+        """Return what those commits that were carried out before are answered, given what `asked_of` says of all."""
+        kept = {id: _receipt(text) for id, text in self._texts(asked)}
+        return {each.commit_id: self._whole(each, kept[each.commit_id]) for each in commits if each.commit_id in kept}
 
-    def keep(self, receipts: Mapping[str, tuple[Receipt, int]], asked: Mapping[str, str], now: int) -> None:
-        """Keep what became of commits under their ids, each with the id of the scope it goes with."""
-        for id in sorted(receipts):  # who keeps some of the same waits for us, and we not for him
-            receipt, scope_id = receipts[id]
-            self.keep_text(id, asked[id], _encode(receipt).decode(), now, scope_id)
+    def keep(self, done: Iterable[tuple[Commit, Receipt, Sequence[int]]], asked: Mapping[str, str], now: int) -> None:
+        """Keep receipts of commits, each with the ids of its parts' scopes; 0: no value of that part is to be left."""
+        found = {commit.commit_id: (commit, receipt, scopes) for commit, receipt, scopes in done if commit.commit_id}
+        ordered = sorted(found.items())  # who keeps some of the same waits for us, and we not for him
+        for id, (commit, receipt, scopes) in ordered:
+            for place, scope_id in enumerate(scopes):
+                texts = [
+                    _apart(*each) for each in zip(commit.parts[place].operations, receipt.rows[place], strict=True)
+                ]
+                if scope_id and texts.count(None) < len(texts):
+                    self.keep_text(_values_of(id, place), "", _encode(texts).decode(), now, scope_id)
+        for id, (_, receipt, _) in ordered:
+            self.keep_text(id, asked[id], _encode(_without_values(receipt)).decode(), now)
 
     def text(self, id: str, asked: str) -> str | None:
         """Return the reply kept under an id as text; Conflict if it is of another request."""
@@ -83,8 +95,21 @@ class ReceiptsSQL:
         )
 
     def forget(self, scope_id: int) -> None:
-        """Remove the receipts that go with a scope, because no past value of it is to be left."""
+        """Remove the values that go with a scope, because no past one of it is to be left."""
         self.execute("delete from receipt where scope_id = ?", (scope_id,))
+
+    def _whole(self, commit: Commit, receipt: Receipt) -> Receipt | Conflict:
+        """Return a receipt with its values; Conflict where one is gone that there is no answer without."""
+        asked = {_values_of(commit.commit_id, place): "" for place in range(len(commit.parts))}
+        found = {id: _read_texts(text) for id, text in self._texts(asked)}
+        try:
+            rows = [
+                _filled(part.operations, rows, found.get(_values_of(commit.commit_id, place), ()))
+                for place, (part, rows) in enumerate(zip(commit.parts, receipt.rows, strict=True))
+            ]
+        except Conflict as gone:
+            return gone
+        return Receipt(receipt.revisions, tuple(rows))
 
     def _texts(self, asked: Mapping[str, str]) -> list[tuple[str, str]]:
         found: list[tuple[str, str]] = []
@@ -102,9 +127,55 @@ class ReceiptsSQL:
         rows = self.execute("select min(at) from receipt", ())
         return rows[0][0] if rows else None
 
-    def prune(self, now: int, limit: int) -> int:
-        """Remove at most so many receipts nobody can ask for any more; return how many."""
-        rows = self.execute("select id from receipt where at <= ? order by at limit ?", (now - KEPT, limit))
+    def prune(self, now: int, limit: int, skip: str) -> int:
+        """Remove at most so many receipts nobody can ask for any more, passing over locked ones; return how many."""
+        rows = self.execute(f"select id from receipt where at <= ? order by at limit ?{skip}", (now - KEPT, limit))
         for (id,) in rows:
             self.execute("delete from receipt where id = ?", (id,))
         return len(rows)
+
+
+# --- values, kept apart --------------------------------------------------------------------------------------
+
+
+def _values_of(id: str | None, place: int) -> str:
+    """Return under which id the values of a commit's part are kept; no commit's own id is like that."""
+    return f"values {place} of {id}"
+
+
+def _apart(operation: Operation, row: Row | None) -> str | None:
+    """Return the value an operation was answered with, unless the operation says it itself."""
+    return None if row is None or type(operation) is Put else row.text
+
+
+def _without_values(receipt: Receipt) -> Receipt:
+    rows = [tuple([None if row is None else _with_text(row, None) for row in part]) for part in receipt.rows]
+    return Receipt(receipt.revisions, tuple(rows))
+
+
+def _filled(
+    operations: Sequence[Operation], rows: Sequence[Row | None], texts: Sequence[str | None]
+) -> tuple[Row | None, ...]:
+    kept = texts or (None,) * len(rows)
+    return tuple(
+        [
+            None if row is None else _with_text(row, _text_of(operation, row, text))
+            for operation, row, text in zip(operations, rows, kept, strict=True)
+        ]
+    )
+
+
+def _text_of(operation: Operation, row: Row, kept: str | None) -> str | None:
+    match operation:
+        case Put():
+            return operation.text
+        case Increment() | PutDefault() if kept is None:
+            raise Conflict(
+                f"this commit was carried out when it was first sent; what {row.name!r} was then is gone, because state"
+                " was cleared or removed since. Read what is there now; it is not carried out again under this id"
+            )
+    return kept  # of what was only removed or looked at, none has to be known
+
+
+def _with_text(row: Row, text: str | None) -> Row:
+    return msgspec.structs.replace(row, text=text)

@@ -149,7 +149,7 @@ class RunsSQL:
         free = run.holder in (None, request.holder, request.instead_of) or run.lease_until <= now
         if not free or run.state in ENDED:
             return Held(False, run)
-        if run.state != "running":
+        if run.state != "running" or run.holder != request.holder:
             self.state.feed.run_changed(run.dag_id, run.run_id, now)
         self.execute(
             "update run set state = 'running', holder = ?, lease_until = ?, file = coalesce(?, file),"

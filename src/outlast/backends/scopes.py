@@ -16,6 +16,7 @@ from ..errors import InvalidKey
 from ..requests import Fence
 from ..values import AssetScope, Scope, TaskScope, address
 from .execute import Dialect, Execute, Overtaken
+from .feed import FeedSQL
 from .rows import marks, padded
 
 __all__ = ["SCOPE_GRACE", "ScopeRow", "ScopesSQL"]
@@ -56,6 +57,7 @@ class ScopesSQL:
 
     def __init__(self, execute: Execute, dialect: Dialect) -> None:
         self.execute, self.dialect, self.lock = execute, dialect, dialect.lock
+        self.feed = FeedSQL(execute, dialect)
 
     def stand_alone(self, what: str) -> None:
         """Let nobody else do the same until the end of this transaction, where transactions run side by side."""
@@ -142,7 +144,7 @@ class ScopesSQL:
             self._insert(scope, now)
             found, made = self.find_scope(scope), True
         found.made = made
-        self.name_asset(scope, found)
+        self.name_asset(scope, found, now)
         return found
 
     def lock_scopes(
@@ -214,8 +216,8 @@ class ScopesSQL:
             (address(scope), *place, asset.name, asset.uri, now, now + SCOPE_GRACE if task else None),
         )
 
-    def name_asset(self, scope: Scope, row: ScopeRow) -> None:
-        """Remember the other name of an asset known so far by one of its two."""
+    def name_asset(self, scope: Scope, row: ScopeRow, now: int) -> None:
+        """Remember the other name of an asset known so far by one of its two; who follows that is told what it has."""
         if not isinstance(scope, AssetScope) or None in (scope.name, scope.uri):
             return
         if None in (row.asset_name, row.asset_uri):
@@ -224,13 +226,20 @@ class ScopesSQL:
                 raise Overtaken
             row.asset_name, row.asset_uri = scope.name, scope.uri
             self.execute("update scope set asset_name = ?, asset_uri = ? where id = ?", (scope.name, scope.uri, row.id))
+            self.feed.announce(row.id, now)
 
     def in_use(self, scope_id: int) -> bool:
         """Say whether a run still knows this scope."""
         return bool(self.execute("select 1 from task where scope_id = ?", (scope_id,)))
 
-    def drop_scope(self, scope_id: int) -> None:
-        """Remove a scope with everything in it; its id is never used again."""
+    def drop_scopes(self, scope_ids: Sequence[int], now: int) -> None:
+        """Remove scopes with everything in them, and tell of it; their ids are never used again."""
+        self.feed.gone(scope_ids, now)
+        for scope_id in scope_ids:
+            self.erase_scope(scope_id)
+
+    def erase_scope(self, scope_id: int) -> None:
+        """Remove a scope whose entries are told of otherwise. That commits on it were carried out stays known."""
         for table in ("history", "entry", "receipt"):
             self.execute(f"delete from {table} where scope_id = ?", (scope_id,))
         self.execute("delete from scope where id = ?", (scope_id,))

@@ -16,7 +16,7 @@ from ..requests import Count, Counted, Fence, Found, Open, Opened, Origin, Read,
 from ..values import Scope, TaskScope, address
 from .audit import Audit
 from .execute import Dialect, Execute
-from .feed import FeedSQL
+from .paging import MOST_ROWS, Stepwise, page_of, read_large, sized, sized_rows
 from .ring import Ring
 from .rows import ALIVE, COLUMNS, marks, padded, read_row
 from .scopes import ScopeRow, ScopesSQL
@@ -41,8 +41,9 @@ class StateSQL(ScopesSQL):
         secret_keys: Sequence[str] = (),
     ) -> None:
         super().__init__(execute, dialect)
+        self.stepwise: Stepwise | None = None  # where the database can
         self.audit, self.ring = Audit(execute, secret_keys), Ring(execute, history_versions)
-        self.feed, self.feed_span = FeedSQL(execute, dialect), int(feed_hours * _HOUR)
+        self.feed_span = int(feed_hours * _HOUR)
 
     # --- opening and fencing ---------------------------------------------------------------------------
 
@@ -51,7 +52,7 @@ class StateSQL(ScopesSQL):
         scope = self.lock_scope(request.scope, now)
         anew = request.origin is not None and self._is_left_over(request, scope)
         if anew:
-            self.drop_scope(scope.id)
+            self.drop_scopes([scope.id], now)
             scope = self.lock_scope(request.scope, now)
         attempt = scope.fence + 1 if request.attempt is None else request.attempt
         if attempt < scope.fence:
@@ -103,8 +104,22 @@ class StateSQL(ScopesSQL):
         scope = self.seen(request.scope, request.fence)
         if scope is None:
             return Found(0, 0, ())
+        if request.names is None and request.limit is not None and request.texts:
+            return self._read_page(scope, request, request.limit, now)
         rows = self._rows(scope.id, request, now)
         return Found(scope.id, scope.revision, tuple([row for row in rows if rules.alive(row, now)]))
+
+    def _read_page(self, scope: ScopeRow, request: Read, limit: int, now: int) -> Found:
+        """Return a page of as many rows as were asked for, or of `PAGE_BYTES` of values and more to come."""
+        where, values = _named(scope.id, request.prefix, request.after)
+        limit = min(limit, MOST_ROWS)
+        sql = f"select {sized(COLUMNS)} from entry where {where} and {ALIVE} order by name limit ? offset ?"
+        asked = (*values, now, limit, request.offset)
+        found, more = page_of(sized_rows(self.execute, self.stepwise, sql, asked, limit))
+        page = [read_row(columns[:-1]) for columns in found]
+        large = read_large(self.execute, [(scope.id, row.name) for row in page if row.text is None])
+        whole = [row if row.text is not None else large.get((scope.id, row.name), row) for row in page]
+        return Found(scope.id, scope.revision, tuple([row for row in whole if rules.alive(row, now)]), more)
 
     def is_joined(self, request: Read) -> bool:
         """Say whether a request for named entries can be answered by one statement that joins them to their scope."""
@@ -190,12 +205,7 @@ class StateSQL(ScopesSQL):
         alive_at: int | None = None,
         offset: int = 0,
     ) -> list[Row]:
-        low, high = _range(prefix)
-        where, values = "scope_id = ? and name >= ?", [scope_id, low]
-        if high is not None:
-            where, values = where + " and name < ?", [*values, high]
-        if after is not None:
-            where, values = where + " and name > ?", [*values, after]
+        where, values = _named(scope_id, prefix, after)
         if alive_at is not None:
             where, values = where + f" and {ALIVE}", [*values, alive_at]
         tail = "" if limit is None else " limit ? offset ?"
@@ -236,6 +246,17 @@ def _outcome(request: Read, found: Sequence[Sequence[Any]], now: int) -> Found |
         return _found(request, found, now)
     except OutlastError as error:
         return error
+
+
+def _named(scope_id: int, prefix: str, after: str | None = None) -> tuple[str, list[Any]]:
+    """Return what chooses the entries of a scope that begin with a prefix and come after a name, and its values."""
+    low, high = _range(prefix)
+    where, values = "scope_id = ? and name >= ?", [scope_id, low]
+    if high is not None:
+        where, values = where + " and name < ?", [*values, high]
+    if after is not None:
+        where, values = where + " and name > ?", [*values, after]
+    return where, values
 
 
 def _range(prefix: str) -> tuple[str, str | None]:

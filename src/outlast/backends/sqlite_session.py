@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import apsw
@@ -22,9 +22,17 @@ class Session(Answers):
     def __init__(self, connection: apsw.Connection, config: Config) -> None:
         super().__init__(self._execute, config)
         self.connection = connection
+        self.state.stepwise = self._stepwise
 
     def _execute(self, sql: str, parameters: Sequence[Any]) -> list[Any]:
         return self.connection.execute(sql, parameters).fetchall()
+
+    def _stepwise(self, sql: str, parameters: Sequence[Any]) -> Generator[Any, None, None]:
+        cursor = self.connection.execute(sql, parameters)
+        try:
+            yield from cursor
+        finally:
+            cursor.close(True)  # a statement that is not at its end would keep its picture of the store
 
     def abandon(self) -> None:
         """Never touch the connection again, nor let it be closed: its descriptors are another's."""

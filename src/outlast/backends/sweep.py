@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..errors import InvalidValue
 from ..requests import FoundRow, Sweep, Swept, inner
 from .receipts import KEPT, ReceiptsSQL
 from .rows import FOUND_COLUMNS, read_found
@@ -53,6 +54,8 @@ class SweepSQL:
 
     def sweep(self, request: Sweep, now: int) -> Swept:
         """Free at most one batch, oldest first; `more` says that another batch would find something."""
+        if request.older_than < 0 or request.limit < 0:
+            raise InvalidValue("older_than and limit of a sweep are 0 or more: what has not expired is not swept")
         sql = self._state
         cutoff = now - request.older_than
         if request.dry_run:
@@ -80,7 +83,7 @@ def _prune(sql: StateSQL, limit: int, now: int) -> bool:
     """Remove one batch of what is too old from the feed and of receipts; say whether there may be more."""
     sql.stand_alone("sweep")  # two of them would wait for each other's rows
     written = sql.feed.prune(now - sql.feed_span, limit)
-    return max(written, ReceiptsSQL(sql.execute).prune(now, limit)) >= limit
+    return max(written, ReceiptsSQL(sql.execute).prune(now, limit, sql.dialect.skip)) >= limit
 
 
 def _free_entries(sql: StateSQL, scope_id: int, room: int, cutoff: int) -> int:
@@ -109,7 +112,7 @@ def _settle(sql: StateSQL, scope_id: int, drop_at: int, is_asset: bool, cutoff: 
     )[0]
     kept = is_asset or sql.in_use(scope_id)
     if count == 0 and not kept and drop_at <= cutoff:
-        sql.drop_scope(scope_id)
+        sql.erase_scope(scope_id)
         return 1
     due = [expires_at, None if deleted_at is None else deleted_at + sql.feed_span]
     if count == 0 and not kept:
@@ -127,5 +130,5 @@ def _would_sweep(sql: StateSQL, request: Sweep, cutoff: int) -> Swept:
         (scope_id, name, cutoff, cutoff, request.limit),
     )
     rows: tuple[FoundRow, ...] = tuple(read_found(row) for row in found)
-    last = (rows[-1].scope_id, rows[-1].row.name) if len(rows) == request.limit else None
+    last = (rows[-1].scope_id, rows[-1].row.name) if rows and len(rows) == request.limit else None
     return Swept(len(rows), 0, more=last is not None, rows=rows, after=last)

@@ -13,7 +13,7 @@ import msgspec
 from .. import codec
 from ..config import Config
 from ..dags.asset_definitions import Asset, AssetNameRef, AssetUriRef, agree, scope_of
-from ..errors import Conflict, NotFound
+from ..errors import Conflict, NotFound, Unauthorized
 from ..event_requests import EventRow, Events, ListEvents
 from ..plans import run
 from ..requests import ForgetAsset, Forgotten, MergeAssets, Merged
@@ -330,7 +330,11 @@ def rm(place: Place, asset: str, uri: bool, yes: bool, as_json: bool) -> None:
             told = f"{asked} has {show.count(len(entries), 'key')}. They go with their history, for good."
             confirm(told, "Remove it?", "nothing was removed")
         cleared = clear(state_of(store, scope)) if entries else 0
-        had: Forgotten = store.backend.send(ForgetAsset(asked.name, asked.uri, person(), whole=True))
+        try:
+            had: Forgotten = store.backend.send(ForgetAsset(asked.name, asked.uri, person(), whole=True))
+        except Unauthorized as error:
+            kept = f"{asked} keeps its name and its history, only its {show.count(cleared, 'key')} went"
+            raise Unauthorized(f"{error.message}; {kept}: `outlast state restore` brings one back") from error
     if as_json:
         show.document({"name": had.name, "uri": had.uri, "keys": cleared})
     else:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from ..backends import is_server
 from ..codec import is_json, parse
 from ..config import without_password
 from ..errors import BackendError, Conflict, DagError, InvalidValue, OutlastError
@@ -127,7 +128,7 @@ def _given(store: str | None, server: str | None) -> str | None:
         return store
     if store is not None:
         raise click.UsageError("--server and --store exclude each other: a server is the store")
-    if server.partition(":")[0].lower() not in ("http", "https", "unix"):
+    if not is_server(server):
         raise click.UsageError(f"--server {without_password(server)!r} is no URL of a server; write https://HOST:PORT")
     return server
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .. import codec
+from ..backends import is_server
 from ..config import Config
 from ..run_requests import ENDED, AttemptRow, ProcessRef, RunDetail, RunRow, TaskRow
 from ..runner import processes
@@ -155,8 +156,13 @@ def facts(pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def resume_line(run: RunRow, url: str | None) -> str:
-    """Return the command that goes on with a run."""
-    return shlex.join(["outlast", "run", run.file, "--run-id", run.run_id, *_store(url)])
+    """Return the command that goes on with a run.
+
+    Root who goes on with a run of a server has to say whose its workers are: the store does not know, and what is typed
+    after this line must not run as root what ran as somebody else.
+    """
+    whose = ["--run-as", "USER"] if url is not None and is_server(url) and os.geteuid() == 0 else []
+    return shlex.join(["outlast", "run", run.file, "--run-id", run.run_id, *_store(url), *whose])
 
 
 def failed_of(detail: RunDetail) -> list[TaskRow]:

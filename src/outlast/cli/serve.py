@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from .. import config as configuration
-from ..backends import file_of
+from ..backends import file_of, is_server
 from ..config import Config, ServerSettings
 from .opening import opened
 from .options import Command, Mistake, Place, at_place
@@ -45,7 +45,7 @@ def serve(place: Place, log_json: bool, **given: Any) -> None:
     settings = _settings(configuration.load(), given)
     serving = _server()
     with opened(place.url, create=True) as store:
-        if file_of(store.url, store.config) is None and store.url.partition(":")[0] in ("http", "https", "unix"):
+        if file_of(store.url, store.config) is None and is_server(store.url):
             raise Mistake(
                 f"{store.url} is a server already; name the store it is to serve, a file or a database, with --store"
             )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ..backends import is_server
 from ..config import without_password
 from ..errors import ConfigError
 from ..store import connect
@@ -23,7 +24,7 @@ __all__ = ["page_of"]
 @contextmanager
 def page_of(store: Store, say: Callable[[str], None]) -> Iterator[None]:
     """Serve a store's page to this machine for the length of a block, and say the link that opens it, once."""
-    if store.url.partition(":")[0] in ("http", "https", "unix"):
+    if is_server(store.url):
         raise Mistake(
             f"{without_password(store.url)} is a server, which has the page already; open that in a browser, and "
             "leave --ui out"

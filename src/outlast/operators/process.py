@@ -80,7 +80,13 @@ class ProcessJobOperator(ResumableJobMixin, BaseOperator):
         """Start the command under a launcher; return its host, folder and pid."""
         token: str = context["submission_token"]
         folder = self._folder(token)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise DagError(
+                f"cannot make {folder} for what the job says and how it ends: {error.strerror}; give output_dir, a "
+                "folder that the user this runs as may write to"
+            ) from error
         command = ["/bin/sh", "-c", self.command] if isinstance(self.command, str) else list(self.command)
         cwd = None if self.cwd is None else os.path.expanduser(self.cwd)
         spec = {"folder": folder, "command": [os.fspath(word) for word in command], "cwd": cwd}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import struct
 import tempfile
 from collections.abc import Coroutine, Generator
@@ -20,7 +21,10 @@ _SIZE = _BEAT.size + 2 * _KEY.size
 
 
 class Board:
-    """A few bytes of memory two processes share; the file they are in has no name."""
+    """A few bytes of memory two processes share; the file they are in has no name.
+
+    It is looked at by reading the file: the memory of a file that the other process has cut short ends who touches it.
+    """
 
     def __init__(self, file: int | None = None) -> None:
         """Make one, or use that of an open file."""
@@ -35,7 +39,7 @@ class Board:
     @property
     def beat_at(self) -> float:
         """When there was the last sign of life, by `time.monotonic`, which processes share; 0 before the first."""
-        moment: float = _BEAT.unpack_from(self._memory)[0]
+        moment: float = _BEAT.unpack(self._read(_BEAT, 0))[0]
         return moment
 
     @beat_at.setter
@@ -45,7 +49,7 @@ class Board:
     @property
     def key(self) -> Key:
         """Whose code runs in the event loop now."""
-        return _KEY.unpack_from(self._memory, _BEAT.size)
+        return _KEY.unpack(self._read(_KEY, _BEAT.size))
 
     @key.setter
     def key(self, key: Key) -> None:
@@ -54,11 +58,14 @@ class Board:
     @property
     def thread_key(self) -> Key:
         """Whose code was the last to begin in a thread, of what runs in threads now."""
-        return _KEY.unpack_from(self._memory, _BEAT.size + _KEY.size)
+        return _KEY.unpack(self._read(_KEY, _BEAT.size + _KEY.size))
 
     @thread_key.setter
     def thread_key(self, key: Key) -> None:
         _KEY.pack_into(self._memory, _BEAT.size + _KEY.size, *key)
+
+    def _read(self, kind: struct.Struct, place: int) -> bytes:
+        return os.pread(self.file, kind.size, place).ljust(kind.size, b"\0")
 
     def close(self) -> None:
         """Let it go; the other process keeps its own."""

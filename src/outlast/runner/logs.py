@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from typing import TypeAlias
 
 from ..errors import ConfigError
 from ..log_files import run_folder, segment
 from ..values import TaskScope
 
-__all__ = ["check_logs", "log_path", "trigger_log", "watcher_log"]
+__all__ = ["Log", "check_logs", "log_of", "log_path", "trigger_log", "watcher_log"]
+
+#: Whose log it is that a trigger writes: a task instance's, or a watcher's, by its name.
+Log: TypeAlias = TaskScope | str
 
 
 def check_logs(folder: str) -> None:
@@ -29,6 +33,11 @@ def log_path(folder: str, scope: TaskScope, attempt: int) -> str:
         *_place(scope),
         f"attempt-{attempt}.log",
     )
+
+
+def log_of(folder: str, log: Log) -> str:
+    """Return the file for what a trigger logs."""
+    return watcher_log(folder, log) if isinstance(log, str) else trigger_log(folder, log)
 
 
 def trigger_log(folder: str, scope: TaskScope) -> str:

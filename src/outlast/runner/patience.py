@@ -83,6 +83,12 @@ class Patient(Backend):
         token: str | None = inner.aftermath_token(scope_id, attempt)
         return token
 
+    def triggers_token(self) -> str | None:
+        """Return the token the server has given for triggers."""
+        inner: Any = self.inner
+        token: str | None = inner.triggers_token()
+        return token
+
     def _may_wait(self, error: BackendError) -> bool:
         now = time.monotonic()
         if self._away_since is None:

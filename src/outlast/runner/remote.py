@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..config import ClientSettings, Config, StateStoreSettings
+from ..config import ClientSettings, Config, RunnerSettings, StateStoreSettings
+from ..deferral_requests import ListDeferred
 from ..errors import NotFound
 from ..requests import Fence
 from ..run_requests import Begin, NoteAftermath, ProcessRef, TaskRow
@@ -21,7 +22,18 @@ if TYPE_CHECKING:
     from .aftermath import Aftermath
     from .job import Job
 
-__all__ = ["Renewed", "begin", "entrusted", "in_its_name", "is_remote", "opened"]
+__all__ = [
+    "Entrusted",
+    "Renewed",
+    "begin",
+    "entrusted",
+    "in_its_name",
+    "is_remote",
+    "opened",
+    "opened_by_triggerer",
+    "to_triggerer",
+    "triggers_token",
+]
 
 #: Seconds one try of a call may take where something else has to be looked after meanwhile.
 ONE_TRY = 10.0
@@ -44,6 +56,36 @@ def opened(job: Job, retry_for: float | None = None) -> Store:
         shorter = min(client.retry_for, retry_for), min(client.timeout, ONE_TRY)
         client = msgspec.structs.replace(client, retry_for=shorter[0], timeout=shorter[1])
     return connect(job.url, config=Config(client=client, state_store=job.state_store or StateStoreSettings()))
+
+
+class Entrusted(msgspec.Struct, frozen=True):
+    """All the settings of a triggerer whose store is behind a server: with a token that is good for triggers only."""
+
+    client: ClientSettings
+    state_store: StateStoreSettings
+    lease: float
+
+
+def to_triggerer(store: Store) -> Entrusted:
+    """Return what a triggerer is given of a runner's store."""
+    client = msgspec.structs.replace(store.config.client, token=triggers_token(store), find_token=False)
+    return Entrusted(client, store.config.state_store, store.config.runner.lease_seconds)
+
+
+def triggers_token(store: Store) -> str | None:
+    """Return a new token for a triggerer, from the server."""
+    store.backend.send(ListDeferred((), entrust=True))
+    backend: Any = store.backend
+    token: str | None = backend.triggers_token()
+    return token
+
+
+def opened_by_triggerer(url: str, given: Entrusted | None) -> Store:
+    """Open the store in a triggerer, with nothing but what it was given if that is behind a server."""
+    if given is None:
+        return connect(url)
+    runner = RunnerSettings(lease_seconds=given.lease)
+    return connect(url, config=Config(client=given.client, state_store=given.state_store, runner=runner))
 
 
 class Renewed:

@@ -278,7 +278,8 @@ class Session:
         waiting = [runner for runner in self.runners if runner.has_deferred]
         files = {runner.row.id: runner.row.file for runner in self.runners}
         news = any(runner.has_news for runner in waiting)
-        self.triggers.look(files, self.watchers, wanted=bool(waiting), news=news)
+        names = [(runner.row.dag_id, runner.row.run_id) for runner in self.runners]
+        self.triggers.look(files, self.watchers, wanted=bool(waiting), news=news, names=names)
 
     def _send(self, request: Any) -> Any:
         return self.store.backend.send(request)

@@ -13,6 +13,7 @@ from ..store import Store
 from . import processes, users
 from .aftermath import Aftermath, Launched, launch
 from .job import Job, LocalWorker
+from .log_relay import open_inside
 from .logs import log_path
 from .remote import begin, entrusted, is_remote
 
@@ -56,15 +57,15 @@ class Starter:
             return worker
         try:
             job = begin(self.store, job, operator, processes.identify(worker.process.pid))
+            assert job.begun is not None
+            with self._log(job, job.begun.attempt) as log:
+                worker.give(job, log)
         except BaseException as error:
             worker.kill()
             worker.close()
             if isinstance(error, Conflict | NotFound | StaleAttempt):
                 return None
             raise
-        assert job.begun is not None
-        with self._log(job, job.begun.attempt) as log:
-            worker.give(job, log)
         return worker
 
     def aftermath(self, aftermath: Aftermath, operator: BaseOperator) -> Launched:
@@ -86,8 +87,13 @@ class Starter:
             yield None
             return
         path = log_path(job.logs, job.scope, attempt)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        log = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o666)
+        try:
+            os.makedirs(job.logs, exist_ok=True)
+            log = open_inside(job.logs, path)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot write to the log {path}: {error.strerror or error}; below {job.logs} there may be no links"
+            ) from error
         try:
             yield log
         finally:

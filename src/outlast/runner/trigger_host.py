@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from ..deferral_requests import DeferredRow, DeferredRows, Fire, ListDeferred
 from ..log_files import log_folder
 from ..store import Store
+from . import users
 from .board import NOBODY, Key
 from .logs import trigger_log, watcher_log
+from .remote import is_remote, to_triggerer, triggers_token
 from .triggerer import LocalTriggerer
+from .watcher_lease import elapsed
 from .watching import Watcher
 
 __all__ = ["BLOCKS", "STUCK_FOR", "TriggerHost"]
@@ -24,29 +27,66 @@ STUCK_FOR, START_FOR = 10.0, 60.0
 BLOCKS = 3
 #: Seconds between two starts; doubled, at most, with each end that no trigger is to blame for.
 AGAIN_AFTER, AGAIN_AT_MOST = 1.0, 60.0
+#: Seconds after which a triggerer gets a younger token: half as long as one is good.
+RENEW_AFTER = 12 * 3600.0
 
 
 class TriggerHost:
-    """Has a triggerer run the triggers of some runs, and watchers; `say` is told what a person should know."""
+    """Has a triggerer run the triggers of some runs, and watchers; `say` is told what a person should know.
 
-    def __init__(self, store: Store, say: Callable[[str], None], stuck_for: float = STUCK_FOR) -> None:
-        self.store, self.say, self.stuck_for = store, say, stuck_for
+    Behind a server the triggerer is of the user that workers are, and has a token for triggers only.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        say: Callable[[str], None],
+        stuck_for: float = STUCK_FOR,
+        renew_after: float = RENEW_AFTER,
+    ) -> None:
+        self.store, self.say, self.stuck_for, self.renew_after = store, say, stuck_for, renew_after
+        self.is_remote = is_remote(store)
+        self.user = users.user_of(store.config.runner) if self.is_remote else None
         self.logs = log_folder(store.config, store.url)
         self.triggerer: LocalTriggerer | None = None
         self.blocked: Counter[Key] = Counter()
-        self.pause, self.begin_at = AGAIN_AFTER, 0.0
+        self.pause, self.begin_at, self.renew_at = AGAIN_AFTER, 0.0, 0.0
 
-    def look(self, runs: Mapping[int, str], watchers: Sequence[Watcher], *, wanted: bool, news: bool) -> None:
+    def look(
+        self,
+        runs: Mapping[int, str],
+        watchers: Sequence[Watcher],
+        *,
+        wanted: bool,
+        news: bool,
+        names: Iterable[tuple[str, str]] = (),
+    ) -> None:
         """Have these runs (their ids, with their DAG files) and watchers looked after, if that is `wanted` at all.
 
-        With `news` something of theirs has changed.
+        `names` are the runs' DAGs' and own ids: what may be logged of. With `news` something of theirs has changed.
         """
         watchers = [watcher for watcher in watchers if self.blocked[watcher.key] < BLOCKS]
         self._replace(runs, watchers)
         if (wanted or watchers) and self.triggerer is None and time.monotonic() >= self.begin_at:
-            self.triggerer = LocalTriggerer(self.store.url, self.logs)
+            self.triggerer = self._begin()
         if self.triggerer is not None:
+            self._keep_young(self.triggerer)
+            if self.triggerer.relay is not None:
+                self.triggerer.relay.order(names, [watcher.name for watcher in watchers])
             self.triggerer.look(runs, watchers, self.blocked, now=news)
+
+    def _begin(self) -> LocalTriggerer:
+        if not self.is_remote:
+            return LocalTriggerer(self.store.url, self.logs)
+        self.renew_at = elapsed() + self.renew_after
+        environ = users.environment(self.user, self.store.config.runner, self.store.url)
+        return LocalTriggerer(self.store.url, self.logs, to_triggerer(self.store), environ, self.user)
+
+    def _keep_young(self, triggerer: LocalTriggerer) -> None:
+        """Have the triggerer show another token in the second half of the life of the one it has."""
+        if self.is_remote and elapsed() >= self.renew_at:
+            self.renew_at = elapsed() + self.renew_after
+            triggerer.token = triggers_token(self.store)
 
     def close(self) -> None:
         """End the triggerer."""

@@ -21,24 +21,25 @@ from typing import Any, TextIO
 from weakref import WeakKeyDictionary
 
 from .board import NOBODY, Board, Key, Shown
+from .logs import Log, log_of
 from .traces import Formatter
 
-__all__ = ["Threads", "Watchdog", "divert_output", "run_as", "use_log", "write_log"]
+__all__ = ["LogFiles", "Threads", "Watchdog", "divert_output", "run_as", "use_log", "write_log"]
 
 #: Seconds between signs of life of the event loop …
 BEAT = 0.25
 #: … and how long none may come before that is told.
 LATE = 0.5
 
-_log: ContextVar[str | None] = ContextVar("outlast_trigger_log", default=None)
+_log: ContextVar[Log | None] = ContextVar("outlast_trigger_log", default=None)
 _key: ContextVar[Key | None] = ContextVar("outlast_trigger_key", default=None)
 #: Whose the asyncio tasks are that triggers have started.
 _children: WeakKeyDictionary[asyncio.Task[Any], Key] = WeakKeyDictionary()
 
 
-def use_log(path: str) -> None:
-    """Have what is logged and printed from here on, in this context, go to a file."""
-    _log.set(path)
+def use_log(log: Log) -> None:
+    """Have what is logged and printed from here on, in this context, go to a log."""
+    _log.set(log)
 
 
 def run_as(key: Key) -> None:
@@ -81,20 +82,38 @@ class Threads(ThreadPoolExecutor):
             self._board.thread_key = self._working[-1] if self._working else NOBODY
 
 
-def write_log(path: str | None, text: str) -> None:
-    """Append text to a file, which may have been removed; None is the triggerer's own."""
-    if path is None:
-        sys.__stderr__.write(text)  # type: ignore[union-attr]
-        sys.__stderr__.flush()  # type: ignore[union-attr]
+class LogFiles:
+    """Writes logs where it may: files in a folder, which somebody may remove meanwhile."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def __call__(self, log: Log, text: str) -> None:
+        """Append text to the file of a log."""
+        path = log_of(self.folder, log)
+        with suppress(OSError):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+
+
+#: What writes logs in this process.
+_writer: Callable[[Log, str], None] | None = None
+
+
+def write_log(log: Log | None, text: str) -> None:
+    """Append text to a log; None is the triggerer's own."""
+    if log is not None and _writer is not None:
+        _writer(log, text)
         return
-    with suppress(OSError):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
+    sys.__stderr__.write(text)  # type: ignore[union-attr]
+    sys.__stderr__.flush()  # type: ignore[union-attr]
 
 
-def divert_output() -> None:
-    """Send logging, standard output and standard error to the file of the context they are used in."""
+def divert_output(writer: Callable[[Log, str], None]) -> None:
+    """Send logging, standard output and standard error to the log of the context they are used in, by `writer`."""
+    global _writer
+    _writer = writer
     handler = _Handler()
     handler.setFormatter(Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.root.addHandler(handler)
@@ -134,13 +153,13 @@ class _Stream:
 class Watchdog(threading.Thread):
     """Notices that the event loop stands still, and says in the log of the trigger that holds it where that is."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, logs: dict[asyncio.Task[Any], str], board: Board) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, logs: dict[asyncio.Task[Any], Log], board: Board) -> None:
         super().__init__(name="outlast-watchdog", daemon=True)
         self.loop, self.logs, self.board = loop, logs, board
         loop.set_task_factory(partial(_make_task, board))
         self.thread_id = threading.get_ident()
         self.beat_at = time.monotonic()
-        self.paths: list[str | None] = []
+        self.told: list[Log | None] = []
         self._beat()
 
     def _beat(self) -> None:
@@ -158,17 +177,18 @@ class Watchdog(threading.Thread):
 
     def _look(self, now: float) -> None:
         late = now - self.beat_at
-        if late >= LATE and not self.paths:
+        if late >= LATE and not self.told:
             task, place = self._current()
-            path = None if task is None else self.logs.get(task)
+            log = None if task is None else self.logs.get(task)
             if task is not None and (key := _children.get(task)) is not None:
                 self.board.key = key
-            who = "this trigger" if path else "something" if task is None else "a task that a trigger has started"
-            self.since, self.paths = self.beat_at, [path, None] if path else [None]
+            whose = "something" if task is None else "a task that a trigger has started"
+            who = whose if log is None else "this trigger"
+            self.since, self.told = self.beat_at, [None] if log is None else [log, None]
             self._say(f"{who} holds up the event loop that all triggers share, at {place}; await, or use a thread")
-        elif late < LATE and self.paths:
+        elif late < LATE and self.told:
             self._say(f"the event loop goes on after {now - late - self.since:.1f} s")
-            self.paths = []
+            self.told = []
 
     def _current(self) -> tuple[asyncio.Task[Any] | None, str]:
         """Return the asyncio task that runs, and the line it is at."""
@@ -181,5 +201,5 @@ class Watchdog(threading.Thread):
 
     def _say(self, text: str) -> None:
         stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-        for path in self.paths:
-            write_log(path, f"{stamp} WARNING outlast: {text}\n")
+        for log in self.told:
+            write_log(log, f"{stamp} WARNING outlast: {text}\n")

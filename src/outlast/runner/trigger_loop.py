@@ -16,11 +16,13 @@ import msgspec
 
 from ..dags.triggers import BaseTrigger, made_arguments, trigger_class
 from ..deferral_requests import DeferredRow, DeferredRows, Fire, ListDeferred
-from ..errors import BackendError
-from ..store import Store, connect
+from ..errors import BackendError, OutlastError, Unauthorized
+from ..store import Store
 from .board import Board, Key, Shown
-from .logs import trigger_log, watcher_log
-from .trigger_logs import Threads, Watchdog, divert_output, run_as, use_log, write_log
+from .log_relay import LogSender
+from .logs import Log
+from .remote import opened_by_triggerer
+from .trigger_logs import LogFiles, Threads, Watchdog, divert_output, run_as, use_log, write_log
 from .trigger_run import run_for_good, run_once
 from .triggerer import Orders, TriggererJob
 from .watcher_lease import WatcherLease
@@ -45,8 +47,8 @@ Place = tuple[int, int]
 
 def run_triggers(job: TriggererJob, commands: BinaryIO) -> int:
     """Run triggers until there are no more commands. Ends the process: a trigger may not let itself be ended."""
-    divert_output()
-    with connect(job.url) as store:
+    divert_output(LogFiles(job.logs or "") if job.relay is None else LogSender(job.relay))
+    with opened_by_triggerer(job.url, job.given) as store:
         asyncio.run(_live(store, job, commands))
     return 0
 
@@ -55,12 +57,12 @@ async def _live(store: Store, job: TriggererJob, commands: BinaryIO) -> None:
     loop = asyncio.get_running_loop()
     board = Board(job.board)
     loop.set_default_executor(Threads(board, THREADS))
-    triggers = TriggerLoop(store, job.logs, board)
+    triggers = TriggerLoop(store, board)
     threading.Thread(target=_obey, args=(commands, loop, triggers), name="outlast-commands", daemon=True).start()
     Watchdog(loop, triggers.logs_of, board).start()
     await triggers.watch_store()
     await triggers.end()
-    _exit()
+    _exit(triggers.status)
 
 
 def _obey(commands: BinaryIO, loop: asyncio.AbstractEventLoop, triggers: TriggerLoop) -> None:
@@ -74,10 +76,10 @@ def _obey(commands: BinaryIO, loop: asyncio.AbstractEventLoop, triggers: Trigger
     _exit()
 
 
-def _exit() -> None:
+def _exit(status: int = 0) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(status)
 
 
 class _Live(msgspec.Struct):
@@ -90,16 +92,16 @@ class _Live(msgspec.Struct):
 class TriggerLoop:
     """Runs one trigger for each deferred task instance of some runs."""
 
-    def __init__(self, store: Store, logs: str, board: Board) -> None:
-        self.store, self.logs, self.board = store, logs, board
+    def __init__(self, store: Store, board: Board) -> None:
+        self.store, self.board = store, board
         self.orders = Orders()
         self.lease = WatcherLease(store)
         self.watchers: dict[Watcher, asyncio.Task[None]] = {}
         self.live: dict[Place, _Live] = {}
         self.leaving: set[asyncio.Task[None]] = set()
-        self.logs_of: dict[asyncio.Task[Any], str] = {}
+        self.logs_of: dict[asyncio.Task[Any], Log] = {}
         self.classes: dict[tuple[str, str, int], asyncio.Task[type[BaseTrigger]]] = {}
-        self.stopping = False
+        self.stopping, self.status = False, 0
         self.looks = 0
         self.fired: dict[Place, int] = {}
         self.trouble = ""
@@ -112,6 +114,9 @@ class TriggerLoop:
         """Look now; from now on as ordered."""
         if orders is not None:
             self.orders = orders
+            if orders.token is not None:
+                backend: Any = self.store.backend
+                backend.show(orders.token)
         self._wake.set()
 
     async def watch_store(self) -> None:
@@ -123,6 +128,9 @@ class TriggerLoop:
                 self._say("")
             except BackendError as error:  # what runs goes on
                 self._say(f"cannot look for deferred tasks: {error}")
+            except Unauthorized as error:  # the runner starts another process, with another token, if it gets one
+                self._say(f"cannot look for deferred tasks any more: {error}")
+                self.stopping, self.status = True, 1
             if not self.stopping:
                 await self._rest()
 
@@ -161,13 +169,13 @@ class TriggerLoop:
         self.fired = {key: look for key, look in self.fired.items() if look >= self.looks}
 
     def _start(self, key: Place, row: DeferredRow, file: str) -> None:
-        log, whose = trigger_log(self.logs, row.scope), (row.scope_id, row.attempt, row.number)
+        whose = row.scope_id, row.attempt, row.number
         work = run_once(partial(self._make, row, file), partial(self._fire, key, row))
-        task = self._spawn(work, str(row.scope), log, whose)
+        task = self._spawn(work, str(row.scope), row.scope, whose)
         self.live[key] = _Live(row, task)
         task.add_done_callback(lambda task: self._forget(key, task))
 
-    def _spawn(self, work: Any, name: str, log: str, key: Key) -> asyncio.Task[None]:
+    def _spawn(self, work: Any, name: str, log: Log, key: Key) -> asyncio.Task[None]:
         async def logged() -> None:
             use_log(log)
             run_as(key)
@@ -248,7 +256,7 @@ class TriggerLoop:
         The payload of each of its events goes to `callback`. One that ends or raises is made and run again after a
         pause. What it logs goes to `watchers/NAME.log` in the folder of the logs.
         """
-        return self._spawn(run_for_good(make, callback), name, watcher_log(self.logs, name), key)
+        return self._spawn(run_for_good(make, callback), name, name, key)
 
     # --- the end -----------------------------------------------------------------------------------------------
 
@@ -259,7 +267,7 @@ class TriggerLoop:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=GRACE)
-        with suppress(BackendError):
+        with suppress(OutlastError):
             await self.lease.hold(())
 
     def _say(self, trouble: str) -> None:

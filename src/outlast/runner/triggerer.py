@@ -3,6 +3,9 @@
 Run as `python -m outlast.runner.triggerer` with a `TriggererJob` as the first line of standard input. Each later
 line is either `look` or `Orders`, which replace those before. The end of standard input ends it at once; what it
 ran is run again, from what the store has of it, by the next one.
+
+Which code runs here a task decides when it defers. So behind a server this process has a token for triggers only, and
+where workers are another user's it is that user's too: it writes no logs then, but hands them over.
 """
 
 from __future__ import annotations
@@ -13,12 +16,19 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from ..errors import ConfigError
 from .board import NOBODY, Board, Key
+from .remote import Entrusted
 from .secrecy import closed_to_others, with_token
 from .watching import Watcher
+
+if TYPE_CHECKING:
+    from .log_relay import LogRelay
+    from .users import User
 
 __all__ = ["LocalTriggerer", "Orders", "TriggererJob", "main"]
 
@@ -27,25 +37,30 @@ GRACE = 3.0
 
 
 class TriggererJob(msgspec.Struct, frozen=True):
-    """Everything a triggerer needs to know before it is told of runs: the store, the folder of the logs.
+    """Everything a triggerer needs to know before it is told of runs.
 
-    And the open file of the board that it shows itself on.
+    The store, and what it has been given for one behind a server; the folder of the logs, or the open file by which it
+    hands them over; and the open file of the board that it shows itself on.
     """
 
     url: str
-    logs: str
     board: int
+    logs: str | None
+    relay: int | None = None
+    given: Entrusted | None = None
 
 
 class Orders(msgspec.Struct, frozen=True):
     """The runs (their ids) whose deferred tasks to look after, with their DAG files; and the watchers of assets.
 
-    `suspects` have held up the others before, and begin a little later than they.
+    `suspects` have held up the others before, and begin a little later than they. `token` takes the place of the one
+    before.
     """
 
     runs: dict[int, str] = {}
     watchers: tuple[Watcher, ...] = ()
     suspects: tuple[Key, ...] = ()
+    token: str | None = None
 
 
 class LocalTriggerer:
@@ -55,23 +70,39 @@ class LocalTriggerer:
     `triggerer.log` in the folder of the logs.
     """
 
-    def __init__(self, url: str, logs: str) -> None:
+    def __init__(
+        self,
+        url: str,
+        logs: str,
+        given: Entrusted | None = None,
+        environ: Mapping[str, str] | None = None,
+        user: User | None = None,
+    ) -> None:
+        """Start one; it is given no token but what is `given` if it gets an environment of its own."""
         os.makedirs(logs, exist_ok=True)
         self.began = time.monotonic()
-        self.orders = Orders()
-        self.board = Board()
-        self._unsent = msgspec.json.encode(TriggererJob(url, logs, self.board.file)) + b"\n"
-        with open(os.path.join(logs, "triggerer.log"), "ab") as log:
+        self.orders, self.token = Orders(), None if given is None else given.client.token
+        self.board, self.relay = Board(), _relay(logs, user)
+        relay = None if self.relay is None else self.relay.file
+        job = TriggererJob(url, self.board.file, logs if relay is None else None, relay, given)
+        self._unsent = msgspec.json.encode(job) + b"\n"
+        log = _own_log(logs, user)
+        try:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "outlast.runner.triggerer"],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env=with_token(),
-                pass_fds=(self.board.file,),
+                env=with_token() if environ is None else environ,
+                pass_fds=[self.board.file, *([] if relay is None else [relay])],
                 start_new_session=True,
                 bufsize=0,
+                **({} if user is None else user.options),
             )
+        finally:
+            os.close(log)
+        if self.relay is not None:
+            self.relay.given()
         assert self.process.stdin is not None
         os.set_blocking(self.process.stdin.fileno(), False)
         self._send(b"")
@@ -114,7 +145,7 @@ class LocalTriggerer:
 
         It looks every second by itself, so that calling this often without `now` costs nothing.
         """
-        orders = Orders(dict(runs), tuple(watchers), tuple(suspects))
+        orders = Orders(dict(runs), tuple(watchers), tuple(suspects), self.token)
         if orders != self.orders:
             self.orders = orders
             self._send(msgspec.json.encode(orders) + b"\n")
@@ -143,6 +174,8 @@ class LocalTriggerer:
             self.process.wait(GRACE)
         except subprocess.TimeoutExpired:
             self.kill()
+        if self.relay is not None:
+            self.relay.close()
         self.board.close()
 
     def kill(self) -> None:
@@ -150,6 +183,29 @@ class LocalTriggerer:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, 9)
         self.process.wait()
+
+
+def _relay(logs: str, user: User | None) -> LogRelay | None:
+    if user is None:
+        return None
+    from .log_relay import LogRelay
+
+    return LogRelay(logs)
+
+
+def _own_log(logs: str, user: User | None) -> int:
+    path = os.path.join(logs, "triggerer.log")
+    if user is None:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    from .log_relay import open_inside
+
+    try:
+        return open_inside(logs, path)
+    except OSError as error:
+        raise ConfigError(
+            f"what the triggers' process says cannot be logged: {error}; that has to be a plain file, in a folder that "
+            f"{user.name} cannot write to: see [runner] logs_dir"
+        ) from None
 
 
 def main() -> int:

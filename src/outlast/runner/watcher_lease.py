@@ -14,7 +14,7 @@ from ..store import Store
 from . import processes
 from .watching import Watcher
 
-__all__ = ["Guarded", "NotOurs", "WatcherLease"]
+__all__ = ["Guarded", "NotOurs", "WatcherLease", "elapsed"]
 
 #: The clock that goes on while this process, or where there is such a clock the machine, stands still.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -45,22 +45,22 @@ class WatcherLease:
         if gone := self.held - digests:
             await self._ask(gone, 0.0)
             self.held -= gone
-        if digests != self.held or (digests and _now() >= self.renew_at):
-            began, reply = _now(), await self._ask(digests, self.lease)
+        if digests != self.held or (digests and elapsed() >= self.renew_at):
+            began, reply = elapsed(), await self._ask(digests, self.lease)
             self._heard(began, reply)
         return [watcher for watcher in wanted if watcher.digest in self.held]
 
     def check(self, watcher: Watcher) -> None:
         """Raise NotOurs if another process may run a watcher; asks only where our claim may have lapsed."""
-        if _now() >= self.sure_until:
-            began = _now()
+        if elapsed() >= self.sure_until:
+            began = elapsed()
             self._heard(began, self.store.backend.send(self._request(self.held, self.lease)))
         self._require(watcher)
 
     async def acheck(self, watcher: Watcher) -> None:
         """Do as `check` does, awaiting."""
-        if _now() >= self.sure_until:
-            began = _now()
+        if elapsed() >= self.sure_until:
+            began = elapsed()
             self._heard(began, await self._ask(self.held, self.lease))
         self._require(watcher)
 
@@ -102,5 +102,6 @@ class Guarded:
         return getattr(self.backend, name)
 
 
-def _now() -> float:
+def elapsed() -> float:
+    """Return the seconds by a clock that goes on while this process, and where it can the machine, stands still."""
     return time.clock_gettime(_CLOCK)

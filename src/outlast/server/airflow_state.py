@@ -23,7 +23,7 @@ from .airflow_shapes import (
     TaskStateStoreResponse,
 )
 from .bodies import expiry, read, shown, stored
-from .entries import MAP_INDEX, PRECONDITIONS, Whole, asset_of, etag, task_of
+from .entries import LIST_PRECONDITION, MAP_INDEX, PRECONDITIONS, Whole, asset_of, etag, task_of
 from .operations import Call, Operations, Parameter, answer, nothing
 
 __all__ = ["LIMIT", "OFFSET", "OPERATIONS", "REFUSALS", "page_limit"]
@@ -147,7 +147,9 @@ async def delete_task_state_store(call: Call) -> Response:
     return nothing()
 
 
-@OPERATIONS.declare("DELETE", _TASK, tag=_TASK_TAG, parameters=(MAP_INDEX, ALL_INDICES), answers=_WRITES)
+@OPERATIONS.declare(
+    "DELETE", _TASK, tag=_TASK_TAG, parameters=(MAP_INDEX, ALL_INDICES, LIST_PRECONDITION), answers=_WRITES
+)
 async def clear_task_state_store(call: Call) -> Response:
     """Delete every entry of a task instance, or with `all_map_indices` of every index of its task."""
     scope = task_of(call)
@@ -241,7 +243,7 @@ async def delete_asset_state_store(call: Call) -> Response:
     return nothing()
 
 
-@OPERATIONS.declare("DELETE", _ASSET, tag=_ASSET_TAG, answers=_WRITES)
+@OPERATIONS.declare("DELETE", _ASSET, tag=_ASSET_TAG, parameters=(LIST_PRECONDITION,), answers=_WRITES)
 async def clear_asset_state_store(call: Call) -> Response:
     """Delete every entry of an asset."""
     await entries.clear(call, await asset_of(call))

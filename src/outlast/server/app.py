@@ -21,6 +21,7 @@ from .gate import Gate
 from .maintenance import Maintenance
 from .nameless import nameless
 from .page.rendering import is_looked_at, nowhere
+from .recognised import Recognised
 from .refusals import Refusals
 from .survey import Survey
 from .tokens import Tokens
@@ -57,6 +58,7 @@ def make_app(store: Store, settings: ServerSettings) -> App:
     gate = app.state.gate = Gate(store)
     reader = app.state.feed_reader = FeedReader(store.backend, store.clock)
     gate.on_commit, reader.is_busy = reader.wake, gate.is_busy
+    app.state.recognised = Recognised(store.clock)
     app.state.maintenance, app.state.survey = Maintenance(store), Survey(store)
     app.state.refusals = Refusals()
     app.state.metrics, app.state.checks = metrics.Metrics(app.state), health.Checks(store.backend.asend)

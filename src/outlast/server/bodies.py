@@ -65,7 +65,7 @@ async def read(call: Call, kind: type[T], asks: type = Commit) -> T:
 
 
 async def in_thread(size: int, work: Callable[..., T], *arguments: Any) -> T:
-    """Do what takes long with so many bytes in a thread, so that other calls need not wait."""
+    """Do what takes long with so many bytes, if it does, in a thread, so that other calls need not wait."""
     return await asyncio.to_thread(work, *arguments) if size > LONG else work(*arguments)
 
 
@@ -142,7 +142,8 @@ def shown(row: Row) -> msgspec.Raw:
 
 def size(row: Row) -> int:
     """Return the bytes of JSON a row's value takes."""
-    return len((row.text or "").encode())
+    text = row.text or ""
+    return len(text) if text.isascii() else len(text.encode())
 
 
 # --- Expiry --------------------------------------------------------------------------------------------------

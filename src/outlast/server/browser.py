@@ -168,7 +168,7 @@ class BrowserRules:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": _completed(message.get("headers", ()), scope["path"])}
+                message = {**message, "headers": _completed(message.get("headers", ()), scope)}
             await send(message)
 
         if not is_meant(self.hosts, scope["headers"]):
@@ -181,7 +181,8 @@ def _wrong_host() -> Response:
     return JSONResponse({"detail": STRANGE_NAME, "code": "not_found"}, 421)
 
 
-def _completed(headers: Sequence[tuple[bytes, bytes]], path: str) -> list[tuple[bytes, bytes]]:
+def _completed(headers: Sequence[tuple[bytes, bytes]], scope: Scope) -> list[tuple[bytes, bytes]]:
     given = {name.lower() for name, _ in headers}
-    added = HEADERS if _FILES in path else (*HEADERS, _NOT_STORED)
+    path = scope["path"].removeprefix(scope.get("root_path", ""))
+    added = HEADERS if path.startswith(_FILES) else (*HEADERS, _NOT_STORED)
     return [*headers, *(header for header in added if header[0] not in given)]

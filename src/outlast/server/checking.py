@@ -7,32 +7,45 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
 from .. import codec, wire
 from ..errors import InvalidValue, ValueTooLarge
-from ..requests import Check, CheckPrefix, Commit, Increment, Put, PutDefault, Remove, RemoveAll, Sweep
+from ..requests import (
+    Check,
+    CheckPrefix,
+    Commit,
+    ForgetAsset,
+    Increment,
+    MergeAssets,
+    Put,
+    PutDefault,
+    Remove,
+    RemoveAll,
+    Sweep,
+)
+from ..run_requests import NewEvent
 from ..values import (
+    FIRST_MOMENT,
+    LAST_MOMENT,
     MAX_DIGITS,
     AssetScope,
     Cursor,
     TaskScope,
+    Writer,
     asset_scope,
+    check_asset,
     check_id,
     check_index,
     check_key,
     check_prefix,
     checked_scope,
-    to_micros,
 )
 
 __all__ = ["check_call_id", "checked", "refuse_many"]
 
-#: Moments that can be shown.
-_FIRST, _LAST = to_micros(datetime.min.replace(tzinfo=UTC)), to_micros(datetime.max.replace(tzinfo=UTC))
 #: Integers of a database: 64 bits.
 _TOO_MANY = 10**MAX_DIGITS
 _LEAST, _MOST = -(2**63), 2**63 - 1
@@ -42,6 +55,16 @@ _MOST_PARTS = 1_000_000
 _MOST_OPERATIONS, _MOST_LISTED, _MOST_CHOICES = 100_000, 100_000, 1000
 #: Characters of a text that names something, and of a call's id, at most.
 _LONGEST, _LONGEST_ID = 4096, 200
+#: Numbers of which there is no less than nothing, by the name of their field: none of them turns a limit, an age or a
+#: claim into its opposite.
+_NOT_NEGATIVE: Final = frozenset(
+    {"limit", "offset", "older_than", "lease", "timeout", "retries", "crash_retries", "attempt", "number", "pid"}
+    | {"passed_over", "due"}
+)
+#: Moments that are kept: whoever lists them later has to be able to show them.
+_MOMENTS: Final = frozenset({"logical_date", "retry_at", "started", "sent_at", "expires_at"})
+#: Seconds an attempt may wait for its trigger at most: three hundred years.
+_LONGEST_WAIT = 10**10
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _LONG_NUMBER = re.compile(rf"\d{{{MAX_DIGITS + 1}}}")
 
@@ -84,6 +107,10 @@ def _check_commit(commit: Commit) -> None:
         _check_scope(part.scope)
         for operation in part.operations:
             _check_operation(operation)
+            if isinstance(part.scope, AssetScope) and getattr(operation, "expires_at", None) is not None:
+                raise InvalidValue("an asset's entries do not expire; leave expires_at out")
+    _check_number("sent_at", commit.sent_at)
+    _check_writer(commit.writer)
     if commit.fence is not None:
         _check_fields(commit.fence)
 
@@ -104,7 +131,7 @@ def _check_operation(operation: Any) -> None:
         case RemoveAll():
             return
     expires_at = getattr(operation, "expires_at", None)
-    if expires_at is not None and not _FIRST <= expires_at <= _LAST:
+    if expires_at is not None and not FIRST_MOMENT <= expires_at <= LAST_MOMENT:
         raise InvalidValue(
             f"{operation.name!r} would expire at {str(expires_at)[:30]}, which is not in years 1 to 9999"
         )
@@ -138,9 +165,28 @@ def _check_text(text: str, *, nothing: bool = True) -> None:
         raise InvalidValue("a value is not canonical JSON: send it without blanks, and no key twice")
 
 
-def _check_number(number: int) -> None:
+def _check_number(name: str, number: float) -> None:
     if not _LEAST <= number <= _MOST:
-        raise InvalidValue(f"{str(number)[:30]}… is not a number of 64 bits")
+        raise InvalidValue(f"{name} is {_short(number)}, which is not a number of 64 bits")
+    if name in _NOT_NEGATIVE and number < 0:
+        raise InvalidValue(f"{name} is {number}; it is 0 or more")
+    if name in _MOMENTS and not FIRST_MOMENT <= number <= LAST_MOMENT:
+        raise InvalidValue(f"{name} is {number}, which is not a moment in years 1 to 9999")
+    if name == "timeout" and number > _LONGEST_WAIT:
+        raise InvalidValue(f"timeout is {number:g} s; {_LONGEST_WAIT:,} s is the longest wait")
+
+
+def _short(number: float) -> str:
+    text = str(number)
+    return text if len(text) <= 30 else text[:30] + "…"
+
+
+def _check_writer(writer: Writer) -> None:
+    """Refuse a name that would not be one line wherever it is shown."""
+    if writer.name:
+        check_asset(writer.name, "writer's name")
+    if writer.scope is not None:
+        _check_scope(writer.scope)
 
 
 # --- Everything but commits: by what a field is called, wherever it is ------------------------------------
@@ -168,6 +214,8 @@ _TEXTS: Final[dict[str, Callable[[Any], object]]] = {
 
 
 def _check_fields(struct: msgspec.Struct) -> None:
+    if isinstance(struct, NewEvent | MergeAssets | ForgetAsset):
+        asset_scope(struct.name, struct.uri)
     for name in struct.__struct_fields__:
         value = getattr(struct, name)
         if value is not None:
@@ -178,9 +226,12 @@ def _check_field(name: str, value: Any) -> None:
     match value:
         case TaskScope() | AssetScope():
             _check_scope(value)
+        case Writer():
+            _check_writer(value)
         case msgspec.Struct():
             _check_fields(value)
         case tuple():
+            _check_length(name, value)
             for item in value:
                 _check_field(name, item)
         case str() if name in _TEXTS:
@@ -189,8 +240,14 @@ def _check_field(name: str, value: Any) -> None:
             return
         case int() if name == "map_index":
             check_index(value)
-        case int():
-            _check_number(value)
+        case int() | float():
+            _check_number(name, value)
+
+
+def _check_length(name: str, values: tuple[Any, ...]) -> None:
+    most = _MOST_CHOICES if name in ("among", "states") else _MOST_LISTED
+    if len(values) > most:
+        raise InvalidValue(f"{name} lists {len(values):,}, and {most:,} is the most; ask for fewer")
 
 
 # --- What is asked and kept nowhere -----------------------------------------------------------------------
@@ -203,19 +260,15 @@ def _check_asked(value: Any) -> None:
 
 def _check_plain(name: str, value: Any) -> None:
     match value:
-        case None | bool() | float():
+        case None | bool():
             return
         case str():
             if len(value) > _LONGEST or "\0" in value:
                 raise InvalidValue(f"{name} is {value[:40]!r}, which is too long, or has a NUL in it")
-        case int():
-            _check_number(value)
-            if name in ("limit", "offset") and value < 0:
-                raise InvalidValue(f"{name} is {value}; it is 0 or more")
+        case int() | float():
+            _check_number(name, value)
         case tuple():
-            most = _MOST_CHOICES if name in ("among", "states") else _MOST_LISTED
-            if len(value) > most:
-                raise InvalidValue(f"{name} lists {len(value):,}, and {most:,} is the most; ask for fewer")
+            _check_length(name, value)
             for item in value:
                 _check_plain(name, item)
         case Cursor():  # any number will do: one that cannot be is answered with a reset

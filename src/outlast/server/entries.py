@@ -13,6 +13,7 @@ import msgspec
 from ..errors import Conflict, InvalidValue, NotFound
 from ..requests import (
     Check,
+    CheckPrefix,
     Commit,
     Count,
     Counted,
@@ -34,6 +35,7 @@ from .masking import is_secret, may_reveal
 from .operations import Call, Parameter, Precondition
 
 __all__ = [
+    "LIST_PRECONDITION",
     "MAP_INDEX",
     "PRECONDITIONS",
     "EntryShape",
@@ -77,6 +79,10 @@ MAP_INDEX = Parameter(
 PRECONDITIONS = (
     Parameter("If-Match", str, "Write only over the entry with this ETag; `*`: only if there is one.", place="header"),
     Parameter("If-None-Match", Literal["*"], "`*`: write only if there is no entry.", place="header"),
+)
+#: What clearing a list takes.
+LIST_PRECONDITION = Parameter(
+    "If-Match", str, "Clear only the list with this ETag; `*`: any, if the scope exists.", place="header"
 )
 #: Tries of a change that others keep coming before.
 _ROUNDS = 20
@@ -186,9 +192,13 @@ async def find_page(call: Call, scope: Scope, limit: int, offset: int) -> Page:
     """Return a page of a scope by offset, keys in code-point order; NotFound if there is no such scope."""
     found: Found = await call.ask(Read(scope, None, limit=limit, offset=offset))
     known(found, scope)
-    whole = not offset and len(found.rows) < limit
-    total = len(found.rows) if whole else (await _count(call, scope)).keys
-    return Page(found.scope_id, found.revision, found.rows, total)
+    rows, more = found.rows, found.more
+    while more and rows:  # a page that is asked for by offset has to be whole
+        rest: Found = await call.ask(Read(scope, None, after=rows[-1].name, limit=limit - len(rows)))
+        rows, more = rows + rest.rows, rest.more
+    whole = not offset and len(rows) < limit
+    total = len(rows) if whole else (await _count(call, scope)).keys
+    return Page(found.scope_id, found.revision, rows, total)
 
 
 async def _count(call: Call, scope: Scope) -> Counted:
@@ -270,12 +280,17 @@ async def remove(call: Call, scope: Scope, name: str) -> None:
 
 
 async def clear(call: Call, *scopes: Scope) -> None:
-    """Delete every key of these scopes, all in one commit."""
-    parts = tuple(Part(scope, (RemoveAll(),)) for scope in scopes)
+    """Delete every key of these scopes, all in one commit, if the request's precondition holds: of one list only."""
+    checks = await _list_checks(call, *scopes)
+    parts = tuple(Part(scope, (*checks, RemoveAll())) for scope in scopes)
     try:
         await call.ask(Commit(parts, None, call.writer, call.now(), create=False))
     except NotFound:
         raise _unknown(scopes[0]) from None
+    except Conflict:
+        if checks:
+            raise _changed(call) from None
+        raise
 
 
 async def _commit(call: Call, scope: Scope, *operations: Operation) -> Receipt:
@@ -304,8 +319,7 @@ async def _written(call: Call, scope: Scope, receipt: Receipt) -> tuple[Row, str
 
 async def _checks(call: Call, scope: Scope, name: str) -> tuple[Operation, ...]:
     """Return what a commit has to check so that the request's preconditions hold; Precondition if they do not now."""
-    wanted = call.request.headers.get("if-match")
-    absent = call.request.headers.get("if-none-match")
+    wanted, absent = _given(call, "if-match"), _given(call, "if-none-match")
     if wanted is None and absent is None:
         return ()
     found, row = await read_entry(call, scope, name)
@@ -320,10 +334,39 @@ async def _checks(call: Call, scope: Scope, name: str) -> tuple[Operation, ...]:
     return (Check(name, row.revision if row else None),)
 
 
+def _given(call: Call, name: str) -> str | None:
+    """Return a header that may come in several lines, which are one list."""
+    lines = call.request.headers.getlist(name)
+    return ", ".join(lines) if lines else None
+
+
+async def _list_checks(call: Call, *scopes: Scope) -> tuple[Operation, ...]:
+    """Return what a commit has to check so that a whole list is as it was; Precondition if it is not now."""
+    wanted = _given(call, "if-match")
+    if wanted is None:
+        return ()
+    if len(scopes) != 1:
+        raise InvalidValue(f"If-Match is the ETag of one list, but {len(scopes)} are to be cleared; clear one by one")
+    found: Found = await call.ask(Read(scopes[0], None, texts=False))
+    known(found, scopes[0])
+    if wanted.strip() == "*":
+        return ()
+    if not _names(wanted, found.scope_id, found.revision):
+        raise _changed(call)
+    return (CheckPrefix("", tuple((row.name, row.revision) for row in found.rows)),)
+
+
+def _changed(call: Call) -> Precondition:
+    wanted = (_given(call, "if-match") or "")[:80]
+    return Precondition(f"the list is not the one that {wanted} names: it has changed; read it again and decide anew")
+
+
 def _holds(wanted: str, found: Found, row: Row | None) -> bool:
-    if row is None:
-        return False
-    tag = etag(found.scope_id, row.revision)
+    return row is not None and _names(wanted, found.scope_id, row.revision)
+
+
+def _names(wanted: str, scope_id: int, revision: int) -> bool:
+    tag = etag(scope_id, revision)
     return any(given.strip() in ("*", tag, f'"{tag}"') for given in wanted.split(","))
 
 

@@ -102,6 +102,10 @@ class Seen(msgspec.Struct, frozen=True):
         """Return rows as the text of events; `known` keeps what other views have made of the same rows."""
         return b"".join([self._text(row, known) for row in rows])
 
+    def without_positions(self, rows: Iterable[Happened]) -> bytes:
+        """Return rows as the text of events that belong to the present state."""
+        return b"".join([event(*self._shape(row)) for row in rows])
+
     def _text(self, happened: Happened, known: dict[Any, bytes]) -> bytes:
         if happened.run is not None:
             which: tuple[Any, ...] = (happened.position,)

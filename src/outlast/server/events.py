@@ -7,7 +7,7 @@ it has sent so, or as the present state after a `reset`, is not sent again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import unquote
@@ -17,16 +17,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import BackendError, InvalidValue, OutlastError
-from ..requests import Feed, FeedPage, Find, FindPage, Happened
+from ..requests import Feed, FeedPage, Find, FindPage, FoundRow, Happened
 from ..values import check_prefix
 from . import rights
+from .bodies import in_thread, size
+from .checking import checked
 from .event_views import EntryEvent, Seen, event, id_of
-from .feed_reader import Batch, FeedReader, Inbox, Order, order_of, present
+from .feed_reader import MOST_BYTES, Batch, FeedReader, Inbox, Order, length, order_of, present
 from .identity import Who, identify
 from .masking import may_reveal
 from .operations import Call, Parameter
 from .outlast_state import OPERATIONS, REFUSALS, REVEAL
-from .reset_turns import Turns
+from .reset_turns import asker_of, turns_of
 
 __all__ = ["RETRY", "Stream"]
 
@@ -38,8 +40,6 @@ MOST_STREAMS, MOST_RESETS = 4096, 8
 PATIENCE, SLOWEST = 5.0, 256 * 1024
 #: Bytes given to a connection at once.
 PIECE = 64 * 1024
-#: Seconds for which a change that was part of the present state may still come up in the feed.
-SETTLING = 60.0
 
 _EVENT_STREAM = "text/event-stream"
 _ALIVE = b": alive\n\n"
@@ -60,12 +60,13 @@ class Stream(Response):
         self.reader: FeedReader = call.request.app.state.feed_reader
         self.order: Order | None = None
         self.seen: dict[int, list[tuple[str, int]]] = {}
+        self.settled: Order | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         request = self.call.request
         credential = request.headers.get("authorization"), request.headers.get("cookie")
         self.send = send
-        self.inbox = Inbox(self.view, lambda: identify(request), credential, lambda: _cut(receive))
+        self.inbox = Inbox(self.view, lambda: identify(request), credential, lambda: _cut(receive), asker_of(self.call))
         self.reader.enter(self.inbox)
         leaving = asyncio.create_task(_gone(receive, self.inbox))
         try:
@@ -75,6 +76,9 @@ class Stream(Response):
                 with suppress(OutlastError):  # the client comes back to where it was, and is told why then
                     await self._go_on()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except (OSError, RuntimeError):  # what a transport says that was closed while it was written to
+            if not self.inbox.ended:
+                raise
         finally:
             self.reader.leave(self.inbox)
             leaving.cancel()
@@ -86,7 +90,7 @@ class Stream(Response):
             if batch is not None:
                 await self._write(self._remaining(batch))
                 if self.order is None or batch.order > self.order:
-                    position, self.order = batch.position, batch.order
+                    position = self._reached(batch.position, batch.order)
             elif self.inbox.stale:
                 position = await self._catch_up(position)
 
@@ -137,9 +141,11 @@ class Stream(Response):
             if page.reset:
                 position, joined = await self._reset(page.position), False
                 continue
-            rows = [row for row in page.rows if self.view.sees(row) and not self._was_present(row)]
-            await self._write(self.view.text(present(rows, self.call.now()), {}))
-            position, self.order = page.position, order_of(page.position)
+            if sum(map(length, page.rows)) > MOST_BYTES:
+                position, joined = await self._catch_up_in_turn(position), False
+                continue
+            await self._write(await self._told(page, self.view.text, {}))
+            position = self._reached(page.position, order_of(page.position))
             if page.more:
                 continue
             if joined:
@@ -148,17 +154,52 @@ class Stream(Response):
             joined = True
         return position
 
-    async def _reset(self, position: str) -> str:
-        """Send the present state; what changes meanwhile is after the position, and told where it was not sent yet."""
+    async def _catch_up_in_turn(self, position: str) -> str:
+        """Send one page that is large, so that only few are in memory, and none for long."""
         self.reader.part(self.inbox)
-        self.order, self.seen = None, {}
-        async with _turns(self.call).turn((self.call.who.role, self.call.who.name, self.call.who.token_id)):
+        async with turns_of(self.call, "reset", MOST_RESETS).turn(asker_of(self.call)):
+            page: FeedPage = await self.call.ask(Feed(position, 256), reveal=True)
+            if page.reset:  # once more: whoever asks next is told
+                return position
+            await self._offer(await self._told(page, self.view.text, {}), PATIENCE)
+        return self._reached(page.position, order_of(page.position))
+
+    async def _told(self, page: FeedPage, as_text: Callable[..., bytes], *known: Any) -> bytes:
+        """Return the text of what is to be told of a page."""
+        rows = [row for row in page.rows if self.view.sees(row) and not self._was_present(row)]
+        now_seen = present(rows, self.call.now())
+        return await in_thread(sum(map(length, now_seen)), as_text, now_seen, *known)
+
+    def _reached(self, position: str, order: Order) -> str:
+        """Note how far the stream has got: past what was part of the present state, that need not be known any more."""
+        self.order = order
+        if self.settled is not None and order >= self.settled:
+            self.seen, self.settled = {}, None
+        return position
+
+    async def _reset(self, position: str) -> str:
+        """Send the present state, with what has changed meanwhile; return the position it is the state of."""
+        self.reader.part(self.inbox)
+        self.order, self.seen, self.settled = None, {}, None
+        async with turns_of(self.call, "reset", MOST_RESETS).turn(asker_of(self.call)):
             patience = await self._offer(event("reset", {}), PATIENCE)
             async for page in self._present():
                 patience = await self._offer(page, patience)
+            position, patience = await self._meanwhile(position, patience)
             await self._offer(event("position", {"position": id_of(position).decode()}, position), patience)
-        asyncio.get_running_loop().call_later(SETTLING, self.seen.clear)
         return position
+
+    async def _meanwhile(self, position: str, patience: float) -> tuple[str, float]:
+        """Send what has changed since a position and was not present yet, as far as all of it is told by now."""
+        newest: FeedPage = await self.call.ask(Feed())
+        self.settled, more = order_of(newest.latest or newest.position), True
+        while more and self.settled is not None and not self.inbox.ended:
+            page: FeedPage = await self.call.ask(Feed(position, 256), reveal=True)
+            if page.reset:  # once more: whoever asks next is told
+                break
+            patience = await self._offer(await self._told(page, self.view.without_positions), patience)
+            position, more = self._reached(page.position, order_of(page.position)), page.more
+        return position, patience
 
     async def _offer(self, text: bytes, patience: float) -> float:
         """Write as long as there is patience with the client, else end its stream; return how much is left."""
@@ -180,17 +221,18 @@ class Stream(Response):
             while after is not None and not self.inbox.ended:
                 asked = Find(view.dag, view.run, view.task, assets, after, 256)
                 page: FindPage = await self.call.ask(asked, reveal=True)
-                self._note(page)
-                yield b"".join(self._entry(found) for found in page.rows if view.sees(_happened(found)))
+                rows = [found for found in page.rows if view.sees(_happened(found))]
+                self._note(rows)
+                yield await in_thread(sum(size(found.row) for found in rows), self._entries, rows)
                 after = page.after
 
-    def _entry(self, found: Any) -> bytes:
-        return event("entry", self.view.entry(found.scope_id, found.scope, found.row))
+    def _entries(self, rows: list[FoundRow]) -> bytes:
+        return b"".join([event("entry", self.view.entry(found.scope_id, found.scope, found.row)) for found in rows])
 
-    def _note(self, page: FindPage) -> None:
-        """Remember how new the present state was, by scope and the last of its keys that a page had."""
+    def _note(self, rows: list[FoundRow]) -> None:
+        """Remember how new the present state was that is sent, by scope and the last of its keys that a page had."""
         newest: dict[int, tuple[str, int]] = {}
-        for found in page.rows:
+        for found in rows:
             revision = max(newest.get(found.scope_id, ("", 0))[1], found.row.revision)
             newest[found.scope_id] = (found.row.name, revision)
         for scope_id, noted in newest.items():
@@ -209,15 +251,6 @@ class Stream(Response):
 
 def _happened(found: Any) -> Happened:
     return Happened("", found.scope_id, found.scope, found.row)
-
-
-def _turns(call: Call) -> Turns:
-    """Return what lets only a few streams read the present state at the same time."""
-    state = call.request.app.state
-    if not hasattr(state, "resets"):
-        state.resets = Turns(MOST_RESETS)
-    turns: Turns = state.resets
-    return turns
 
 
 async def _gone(receive: Any, inbox: Inbox) -> None:
@@ -267,10 +300,10 @@ async def events(call: Call) -> Response:
     Without a position the stream begins now. Each event's `id` is where to go on from; a filter that a run does not
     have (task, map_index, asset, key) leaves runs out; `kinds=run` leaves entries out.
     """
-    query, state = call.query, call.request.app.state
+    query, after = call.query, _after(call.request, call.query["after"])
     rights.allowed(Feed(), call.who)
-    if len(state.feed_reader.open) >= MOST_STREAMS:
-        raise BackendError(f"this server has {MOST_STREAMS} event streams open, which is all it takes; try again later")
+    checked(Feed(after))
+    _refuse_too_many(call)
     if query["asset"] is not None and any(query[name] is not None for name in ("dag", "run", "task", "map_index")):
         raise InvalidValue("`asset` goes with none of `dag`, `run`, `task`, `map_index`: an asset's state is no run's")
     kinds = query["kinds"]
@@ -289,7 +322,18 @@ async def events(call: Call) -> Response:
         "run" in kinds,
         "entry" in kinds,
     )
-    return Stream(call, view, _after(call.request, query["after"]))
+    return Stream(call, view, after)
+
+
+def _refuse_too_many(call: Call) -> None:
+    """Leave to others what one token may not have: more than half of the streams that nobody else has open."""
+    streams: set[Inbox] = call.request.app.state.feed_reader.open
+    if len(streams) >= MOST_STREAMS:
+        raise BackendError(f"this server has {MOST_STREAMS} event streams open, which is all it takes; try again later")
+    asker = asker_of(call)
+    own = sum(inbox.asker == asker for inbox in streams)
+    if own >= (MOST_STREAMS - (len(streams) - own)) // 2:
+        raise BackendError(f"{own} event streams are open with this token, which is its share here; close one, or wait")
 
 
 def _alike(who: Who) -> Who:

@@ -9,6 +9,7 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 
 from .. import wire
+from ..deferral_requests import ListDeferred
 from ..errors import InvalidValue, NotFound, OutlastError, ValueTooLarge
 from ..requests import Commit
 from ..run_requests import Begin, NoteAftermath
@@ -87,8 +88,8 @@ def _call(body: bytes) -> wire.Call:
 
 
 async def _token(request: Request, who: Who, asked: Any, reply: Any) -> str | None:
-    """Return the attempt's token that goes with a reply; an admin's program goes on as itself, whatever it opens."""
-    if who.role == "admin" and type(asked) not in (Begin, NoteAftermath):
+    """Return the token that goes with a reply; an admin's program goes on as itself, whatever it opens."""
+    if who.role == "admin" and type(asked) not in (Begin, NoteAftermath, ListDeferred):
         return None
     token: str | None = await request.app.state.tokens.exchanged(asked, reply, who)
     return token

@@ -7,26 +7,33 @@ keys are left out unless an admin asks for them; a mask is never imported.
 from __future__ import annotations
 
 import asyncio
+import logging
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import IO, Annotated, Any, Literal
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from .. import codec
-from ..errors import BackendError, InvalidValue, ValueTooLarge
+from ..errors import BackendError, InvalidValue, OutlastError, Unauthorized, ValueTooLarge
 from ..requests import Commit, Find, FindPage, FoundRow, Part, Put
 from ..values import AssetScope, Scope, asset_scope, check_key, item_scope, moment, task_scope, to_micros
 from . import rights
-from .bodies import Aware, Value, decode, shown
+from .bodies import Aware, Value, canonical, decode, in_thread, shown, size
 from .entries import hides
+from .identity import identify
 from .masking import MASKED, is_secret
 from .operations import Call, Parameter, answer
 from .outlast_shapes import AssetPlace, ErrorShape, ImportShape, TaskPlace
 from .outlast_state import OPERATIONS, REFUSALS, REVEAL
+from .reset_turns import asker_of
+from .wording import token_of
 
 __all__ = ["NDJSON", "export_state", "import_state"]
+
+logger = logging.getLogger("outlast.server")
 
 NDJSON = "application/x-ndjson"
 FORMAT: Literal[1] = 1
@@ -35,9 +42,9 @@ _PAGE = 500
 _IN_MEMORY, _LONGEST = 8 * 1024 * 1024, 2 * 1024**3
 #: Bytes of one line at most, beside what the largest value takes.
 _LINE = 64 * 1024
-#: Bytes a second that a client sends at least.
-_SLOWEST = 64 * 1024
-#: Imports at the same time, in one server.
+#: Bytes a second that a client sends at least, all in all: 4 MBit, which is 70 minutes for the longest stream.
+_SLOWEST = 512 * 1024
+#: Imports at the same time in one server, one of each token.
 _MOST_IMPORTS = 2
 #: Entries, and characters of values, that a commit of an import writes at most.
 _BATCH, _BATCH_LENGTH = 1000, 4 * 1024 * 1024
@@ -118,19 +125,29 @@ async def _next_page(call: Call, find: Find, after: tuple[int, str] | None) -> F
 
 
 async def _stream(call: Call, first: FindPage) -> AsyncIterator[bytes]:
+    """Yield an export, as long as the token that it was asked for with is good: else it breaks off."""
     yield _line(Header(FORMAT, moment(call.now())))
     count = left_out = 0
     page: FindPage | None = first
-    for find in _finds(call.query):
-        page = page or await _next_page(call, find, None)
-        while page is not None:
-            rows = [found for found in page.rows if _is_meant(call.query, found)]
-            told = [found for found in rows if not hides(call, found.row.name)]
-            count, left_out = count + len(told), left_out + len(rows) - len(told)
-            if told:
-                yield b"".join(_line(_exported(found)) for found in told)
-            page = None if page.after is None else await _next_page(call, find, page.after)
+    try:
+        for find in _finds(call.query):
+            page = page or await _next_page(call, find, None)
+            while page is not None:
+                rows = [found for found in page.rows if _is_meant(call.query, found)]
+                told = [found for found in rows if not hides(call, found.row.name)]
+                count, left_out = count + len(told), left_out + len(rows) - len(told)
+                if told:
+                    yield await in_thread(sum(size(found.row) for found in told), _lines, told)
+                await identify(call.request)
+                page = None if page.after is None else await _next_page(call, find, page.after)
+    except OutlastError as error:  # the answer has begun: that its last line is missing tells
+        logger.warning("an export of %s broke off: %s", call.who.name, error.message)
+        return
     yield _line(Footer(True, count, left_out))
+
+
+def _lines(told: list[FoundRow]) -> bytes:
+    return b"".join(_line(_exported(found)) for found in told)
 
 
 def _is_meant(query: dict[str, Any], found: FoundRow) -> bool:
@@ -170,29 +187,45 @@ def _line(content: Any) -> bytes:
 async def import_state(call: Call) -> Response:
     """Write the entries of an export. Scopes that do not exist are made; keys that are not in the stream stay.
 
-    The whole stream is checked before anything is written: one that broke off, or that has a mask in it, is refused.
-    Then it is written scope by scope; broken off, it can be sent again. Entries that have expired are left out.
+    The whole stream is checked before anything is written: one that broke off, that has a mask in it, or a scope that
+    may not be written, is refused. Then it is written scope by scope; broken off, it can be sent again. Entries that
+    have expired are left out. An admin's may have values above `[state_store] max_value_storage_bytes`.
     """
-    rights.require_role(call.who, Commit)
-    state = call.request.app.state
-    state.imports = getattr(state, "imports", 0) + 1
+    if call.who.role not in ("editor", "admin"):
+        role = token_of(call.who.role)
+        makes = "`outlast token create --role editor` makes one"
+        raise Unauthorized(f"importing is not for {role}; it takes an editor's or admin's: {makes}")
+    with _place_of(call), tempfile.SpooledTemporaryFile(_IN_MEMORY) as stream:
+        await _received(call, stream, call.request.app.state.settings.request_seconds)
+        await asyncio.to_thread(_check, call, stream)
+        return answer(await _write_all(call, stream))
+
+
+@contextmanager
+def _place_of(call: Call) -> Iterator[None]:
+    """Have one of the few imports that a server does at the same time, if there is one to have."""
+    state, who = call.request.app.state, asker_of(call)
+    if not hasattr(state, "imports"):
+        state.imports = set()
+    if who in state.imports:
+        raise BackendError("an import with this token is not done yet; send it again when that has ended")
+    if len(state.imports) >= _MOST_IMPORTS:
+        raise BackendError(f"this server has {_MOST_IMPORTS} imports to do; send it again when one has ended")
+    state.imports.add(who)
     try:
-        if state.imports > _MOST_IMPORTS:
-            raise BackendError(f"this server has {_MOST_IMPORTS} imports to do; send it again when one has ended")
-        with tempfile.SpooledTemporaryFile(_IN_MEMORY) as stream:
-            await _received(call, stream, state.settings.request_seconds)
-            await asyncio.to_thread(_check, call, stream)
-            return answer(await _write_all(call, stream))
+        yield
     finally:
-        state.imports -= 1
+        state.imports.discard(who)
 
 
 async def _received(call: Call, stream: IO[bytes], seconds: float) -> None:
-    """Take a stream in as long as it keeps coming; InvalidValue when it does not."""
-    total, until = 0, asyncio.get_running_loop().time() + seconds
+    """Take a stream in as long as it keeps coming; InvalidValue when it does not, or does not begin as one does."""
+    total, until, first = 0, asyncio.get_running_loop().time() + seconds, b""
     try:
         async with asyncio.timeout_at(until) as patience:
             async for part in call.request.stream():
+                if total == len(first):
+                    first = _begun(first + part)
                 total += len(part)
                 if total > _LONGEST:
                     raise ValueTooLarge(f"the stream is longer than {_LONGEST:,} bytes; export and import run by run")
@@ -202,9 +235,22 @@ async def _received(call: Call, stream: IO[bytes], seconds: float) -> None:
         raise InvalidValue(f"the stream came too slowly: {total:,} bytes, and then nothing; send it again") from None
 
 
+def _begun(begin: bytes) -> bytes:
+    """Return the beginning of a stream as long as its first line has not ended; InvalidValue if that is no header."""
+    line, ended, _ = begin.partition(b"\n")
+    if ended or len(begin) >= _LINE:
+        decode(line[:_LINE], Header)
+        return b""
+    return begin
+
+
 def _check(call: Call, stream: IO[bytes]) -> None:
-    for _ in _entries(call, stream):
-        pass
+    """Raise what is wrong with a stream, or with writing to a scope in it, before anything is written."""
+    last: Scope | None = None
+    for scope, _ in _entries(call, stream):
+        if scope != last:
+            rights.allowed(Commit((Part(scope, ()),)), call.who)
+        last = scope
 
 
 def _entries(call: Call, stream: IO[bytes]) -> Iterator[tuple[Scope, Put]]:
@@ -234,10 +280,12 @@ def _check_end(footer: Footer, count: int, following: bytes) -> None:
 def _entry(call: Call, line: bytes, number: int) -> tuple[Scope, Put]:
     try:
         found = decode(line, Line)
-        text = codec.dump(codec.parse(bytes(found.value))).decode()
+        text = canonical(found.value, call.config, limited=call.who.role != "admin")
         expires_at = None if found.expires_at is None else to_micros(found.expires_at)
         put = Put(check_key(found.key), text, expires_at)
         scope = _scope(found.scope)
+        if isinstance(scope, AssetScope) and expires_at is not None:
+            raise InvalidValue("an asset's entries do not expire; leave expires_at out")
     except ValueError as error:
         raise InvalidValue(f"line {number:,}: {error}") from None
     if text == MASKED and is_secret(put.name, call.config.state_store.secret_keys):
@@ -259,6 +307,7 @@ async def _write_all(call: Call, stream: IO[bytes]) -> ImportShape:
         scope, puts = batch
         now = call.now()
         live = [put for put in puts if put.expires_at is None or put.expires_at > now]
+        await identify(call.request)  # what is to be written may take long
         await _write(call, scope, live)
         done.scopes += scope != last
         done.entries, done.expired = done.entries + len(live), done.expired + len(puts) - len(live)

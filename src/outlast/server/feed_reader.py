@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Protocol, TypeAlias
@@ -22,8 +22,9 @@ from ..backends import Backend
 from ..errors import BackendError, OutlastError
 from ..requests import Feed, FeedPage, Happened
 from ..values import Clock, TaskScope
+from .execution import LONG
 
-__all__ = ["Batch", "FeedReader", "Inbox", "Order", "Sorted", "View", "order_of", "present"]
+__all__ = ["Batch", "FeedReader", "Inbox", "Order", "Sorted", "View", "length", "order_of", "present"]
 
 logger = logging.getLogger("outlast.server")
 
@@ -53,6 +54,11 @@ def order_of(position: str) -> Order:
 def present(rows: Iterable[Happened], now: int) -> list[Happened]:
     """Return rows as they are to be seen now: what has expired is gone, as at every door."""
     return [_gone(row) if row.row is not None and rules.expired(row.row, now) else row for row in rows]
+
+
+def length(happened: Happened) -> int:
+    """Return about how many bytes it takes to tell what happened."""
+    return 0 if happened.row is None else len(happened.row.text or "")
 
 
 def _gone(happened: Happened) -> Happened:
@@ -112,8 +118,11 @@ def _place(row: Happened) -> tuple[str, str] | None:
 class Inbox:
     """What waits to be sent to one stream."""
 
-    def __init__(self, view: View, check: Callable[[], Any], credential: Any, drop: Callable[[], None]) -> None:
+    def __init__(
+        self, view: View, check: Callable[[], Any], credential: Any, drop: Callable[[], None], asker: Hashable = None
+    ) -> None:
         self.view, self.check, self.credential, self._drop = view, check, credential, drop
+        self.asker = asker
         self.waiting: deque[Batch] = deque()
         self.bytes = 0
         self.ended = self.stale = self.sending = False
@@ -273,13 +282,15 @@ class FeedReader:
                     inbox.begin_anew()
             return 0
         served, rows, known = 0, Sorted(present(page.rows, self.clock())), dict[Any, bytes]()
+        is_large = sum(map(length, page.rows)) > LONG
         for looked, (view, inboxes) in enumerate(views if page.rows else (), 1):
             if looked % SLICE == 0:
                 await self._give_way()
             chosen = view.chosen(rows)
             if not chosen:
                 continue
-            batch = Batch.of(chosen, view.text(chosen, known), page.position)
+            text = await asyncio.to_thread(view.text, chosen, known) if is_large else view.text(chosen, known)
+            batch = Batch.of(chosen, text, page.position)
             for inbox in inboxes:
                 served += 1
                 if not inbox.stale:

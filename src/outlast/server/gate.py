@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
 
-from .. import wire
+from .. import rules, wire
 from ..backends import Backend
-from ..errors import BackendError, ConfigError, Conflict, StaleAttempt
+from ..errors import BackendError, ConfigError, Conflict, NotFound, StaleAttempt
 from ..log_files import remove_logs
+from ..people_requests import MarkTask
 from ..requests import Commit, Once, Part, Read, Receipt, inner
-from ..run_requests import Pruned
+from ..run_requests import GetRun, Pruned
 from ..store import Store
 from . import rights
 from .batches import Batches
@@ -24,6 +26,8 @@ from .masking import visible, visible_error
 from .traffic import Traffic
 
 __all__ = ["Gate"]
+
+logger = logging.getLogger("outlast.server")
 
 #: A batch is at most so many commits or small reads; of commits, so many bytes of values.
 MOST_TOGETHER, MOST_BYTES = 64, 1024 * 1024
@@ -42,11 +46,13 @@ class Gate:
     def __init__(self, store: Store) -> None:
         self.store, self.backend = store, store.backend
         self.secret_keys = store.config.state_store.secret_keys
+        self.clear_on_success = store.config.state_store.clear_on_success
         self._threads = ThreadPoolExecutor(THREADS, "outlast-gate")
         self._commits = Batches(1, "outlast-writer", self._outcomes, MOST_TOGETHER, _bytes, MOST_BYTES, self._written)
         self._reads = Batches(THREADS, "outlast-reader", self._outcomes, MOST_TOGETHER)
         self.batches = self.commits = self.fenced = 0
         self.traffic = Traffic()
+        self._told_of_skew = False
         self.write_problem: tuple[int, str] | None = None  # when the last write failed, and why
         self.on_commit: Callable[[], None] = lambda: None
 
@@ -56,13 +62,15 @@ class Gate:
         Under the same call id of the same asker, a request is carried out once. `reveal` asks for secret values.
         """
         permitted = rights.allowed(request, who, self.secret_keys)
+        if type(permitted) is MarkTask:  # whether a success takes the state away is the server's to say, as over REST
+            permitted = msgspec.structs.replace(permitted, clear_state=self.clear_on_success)
         is_write = type(permitted) in wire.WRITES
         if not is_write:
             checked(permitted)
         own_id = None if call_id is None else f"{_owner(who)}:{check_call_id(call_id)}"
         try:
             if type(permitted) is Commit:
-                reply = await self._commit(permitted, own_id)
+                reply = await self._commit(self._by_our_clock(permitted, who), own_id)
             elif _is_small(permitted):
                 reply = await self._reads.ask(permitted)
             else:
@@ -107,8 +115,31 @@ class Gate:
     def _answer(self, request: Any) -> Any:
         reply = self.backend.send(request)
         if type(reply) is Pruned and not getattr(inner(request), "dry_run", False):
-            remove_logs(self.store.config, self.store.url, reply.runs)
+            remove_logs(self.store.config, self.store.url, [run for run in reply.runs if not self._is_there(*run)])
         return reply
+
+    def _is_there(self, dag_id: str, run_id: str) -> bool:
+        """Say whether there is a run: asked again, the first answer names runs that may have been made anew since."""
+        try:
+            self.backend.send(GetRun(dag_id, run_id))
+        except NotFound:
+            return False
+        return True
+
+    def _by_our_clock(self, commit: Commit, who: Who) -> Commit:
+        """Return a commit whose expiry times are by our clock; now, for what it waits from here on is no skew."""
+        if not commit.sent_at:
+            return commit
+        now = self.store.clock()
+        corrected = rules.without_skew(commit, now)
+        if corrected is not commit and not self._told_of_skew:
+            self._told_of_skew = True
+            logger.warning(
+                "the clock of the machine of %s is %.1f s away from this server's; when entries expire is corrected",
+                who.name,
+                (commit.sent_at - now) / 1_000_000,
+            )
+        return corrected
 
     # --- in batches --------------------------------------------------------------------------------------
 
@@ -159,6 +190,8 @@ def _owner(who: Who) -> str:
     """Return what call ids of an asker begin with, so that nobody gets another's receipt."""
     if who.fence is not None:
         return f"attempt {who.fence.scope_id}.{who.fence.attempt}"
+    if who.role == "triggers":  # not those of the token they were given for
+        return f"triggers {who.token_id}"
     return f"token {who.token_id}" if who.token_id is not None else f"{who.role} {who.name}"
 
 

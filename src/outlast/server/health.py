@@ -213,7 +213,9 @@ class Checks:
 # --- For people ------------------------------------------------------------------------------------------------
 
 
-@OPERATIONS.declare("GET", "/health", tag="Operations", answers={200: HealthShape, **REFUSALS, 503: HealthShape})
+@OPERATIONS.declare(
+    "GET", "/health", tag="Operations", answers={200: HealthShape, **REFUSALS, 503: HealthShape}, while_away=True
+)
 async def health(call: Call) -> Response:
     """Say what is wrong, in plain words, and how large and how busy the store is. 503 while its database fails."""
     rights.allowed(Feed(), call.who)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["COOKIE", "Role", "Who", "cookie_name", "identify"]
 
-Role: TypeAlias = Literal["viewer", "editor", "admin", "worker", "runner", "attempt"]
+#: Those of `outlast token create`, and of the signed tokens that a server gives: of an attempt, and of a triggerer.
+Role: TypeAlias = Literal["viewer", "editor", "admin", "worker", "runner", "attempt", "triggers"]
 
 #: The cookie of the page's session; where the server's address has a port, that follows.
 COOKIE = "outlast_session"
@@ -35,7 +36,7 @@ class Who(msgspec.Struct, frozen=True):
     `dags` are patterns as in `fnmatchcase`. `fence` and `assets` are of an attempt's token: its task scope with
     the attempt's number, and the assets that are its inlets and outlets; `outlets` are (name, URI) of those it may
     say it has updated, None: of any. `over` says that the token is for what is due after that attempt. `token_id` is
-    the token that is shown, or for which an attempt's token or a session was given; `until` is when the credential
+    the token that is shown, or for which a signed one or a session was given; `until` is when the credential
     ends, in microseconds.
     """
 

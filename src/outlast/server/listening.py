@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from ..config import Config, ServerSettings, local_token_file
 from ..errors import ConfigError
 
-__all__ = ["bound", "is_local", "left_for_own_user", "tls_problem", "url_of"]
+__all__ = ["bound", "is_local", "left_for_own_user", "listening", "tls_problem", "url_of"]
 
 BACKLOG = 2048
 
@@ -30,6 +30,31 @@ def is_local(settings: ServerSettings) -> bool:
 def bound(settings: ServerSettings) -> socket.socket:
     """Return the socket to listen on; ConfigError, with what to do, if it cannot be had."""
     return _unix_socket(settings.uds) if settings.uds is not None else _tcp_socket(settings.host, settings.port)
+
+
+@contextmanager
+def listening(settings: ServerSettings) -> Iterator[socket.socket]:
+    """Listen for the length of a block. What it leaves in the file system goes with it, unless that is another's now.
+
+    A server that lets calls in flight end does not listen any more, so that its successor may have begun to.
+    """
+    with bound(settings) as listener:
+        own = _identity(settings.uds)
+        try:
+            yield listener
+        finally:
+            if settings.uds is not None and own == _identity(settings.uds):
+                with suppress(OSError):
+                    os.unlink(settings.uds)
+
+
+def _identity(path: str | None) -> tuple[int, ...] | None:
+    """Return what tells a file from another of that name; the number alone is given again."""
+    try:
+        found = None if path is None else os.lstat(path)
+    except OSError:
+        return None
+    return None if found is None else (found.st_dev, found.st_ino, found.st_mtime_ns)
 
 
 def url_of(settings: ServerSettings, listener: socket.socket) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
@@ -31,10 +32,22 @@ def set_up(*, as_json: bool) -> None:
 
 
 class Lines(logging.Formatter):
-    """Lines for people."""
+    """Lines for people: a message is one, whatever was sent to be in it, and those of a traceback are indented."""
 
     def format(self, record: logging.LogRecord) -> str:
         return without_tokens(super().format(record))
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return _one_line(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:
+        return "\n".join(f"  {_one_line(line)}" for line in super().formatException(ei).split("\n"))
+
+
+def _one_line(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 class JSONLines(logging.Formatter):

@@ -21,7 +21,7 @@ from ..run_requests import RunRow
 from ..values import Scope, TaskScope
 from .identity import Who
 
-__all__ = ["MASK", "MASKED", "SEEN", "is_secret", "may_reveal", "visible", "visible_error"]
+__all__ = ["MASK", "MASKED", "SEEN", "is_secret", "may_reveal", "told_size", "visible", "visible_error"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -42,6 +42,11 @@ def is_secret(name: str, secret_keys: Sequence[str]) -> bool:
 def may_reveal(who: Who) -> bool:
     """Say whether somebody gets secret values if they ask; at the workers' door, attempts need not."""
     return who.role not in ("viewer", "editor")
+
+
+def told_size(size: int, secret_keys: Sequence[str]) -> int:
+    """Return a sum of bytes as it is told where values may be masked: in whole KiB, lest it be that of one value."""
+    return -(-size // 1024) * 1024 if secret_keys else size
 
 
 def visible(reply: Any, who: Who, secret_keys: Sequence[str] = (), reveal: bool = False) -> Any:
@@ -127,7 +132,12 @@ def _swept(reply: requests.Swept, eye: _Eye) -> Any:
 
 
 def _scopes(reply: requests.ScopePage, eye: _Eye) -> Any:
-    return _replaced(reply, scopes=tuple(info for info in reply.scopes if eye.sees(info.scope)))
+    seen = (info for info in reply.scopes if eye.sees(info.scope))
+    if not eye.secret_keys:
+        return _replaced(reply, scopes=tuple(seen))
+    return _replaced(
+        reply, scopes=tuple(_replaced(info, bytes=told_size(info.bytes, eye.secret_keys)) for info in seen)
+    )
 
 
 def _feed(reply: requests.FeedPage, eye: _Eye) -> Any:

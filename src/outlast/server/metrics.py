@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ..errors import Unauthorized
-from .identity import identify
+from .identity import Who
 from .operations import Operation
 from .outlast_shapes import ErrorShape
 from .survey import Facts
@@ -41,6 +41,7 @@ class Metrics(Collector):
     def __init__(self, state: Any) -> None:
         self.state = state
         self.facts: Facts | None = None
+        self.answers = False
         self.registry = CollectorRegistry()
         self._requests = Counter(
             "outlast_requests", "Requests answered.", ("method", "route", "status"), registry=self.registry
@@ -94,8 +95,10 @@ class Metrics(Collector):
         return self._routes.get(endpoint, _UNKNOWN)
 
     async def text(self) -> bytes:
-        """Return all there is to tell."""
-        self.facts = await self.state.survey.facts()
+        """Return all there is to tell; of a store that does not answer, what was known last."""
+        self.answers = await self.state.checks.seconds() is not None
+        if self.answers:
+            self.facts = await self.state.survey.facts()
         return generate_latest(self.registry)
 
     def collect(self) -> Iterator[Metric]:
@@ -114,7 +117,7 @@ class Metrics(Collector):
             yield from _of_store(self.facts, self.state.store.clock())
 
     def _is_up(self) -> float:
-        return float(self.facts is not None and self.state.survey.problem is None)
+        return float(self.answers and self.facts is not None and self.state.survey.problem is None)
 
 
 def _of_traffic(traffic: Traffic) -> Iterator[Metric]:
@@ -154,7 +157,7 @@ async def _metrics(request: Request) -> Response:
 
     It takes a token of a viewer, an editor or an admin for every DAG.
     """
-    who = await identify(request)
+    who: Who = await request.app.state.recognised.who(request)
     if who.role not in ("viewer", "editor", "admin") or not who.sees_all:
         raise Unauthorized("metrics are of every DAG; they take a viewer's token without --dag (or an admin's)")
     return Response(await request.app.state.metrics.text(), media_type=CONTENT_TYPE_LATEST)

@@ -20,10 +20,11 @@ from starlette.routing import Route
 
 from ..backends import Backend
 from ..config import Config
-from ..errors import Conflict, InvalidKey, InvalidValue, NotFound, OutlastError
+from ..errors import Conflict, InvalidKey, InvalidValue, NotFound, OutlastError, Unauthorized
 from ..values import Writer
 from .identity import Who, identify
 from .nameless import nameless
+from .wording import token_of
 
 __all__ = [
     "Call",
@@ -70,6 +71,7 @@ class Operation(msgspec.Struct, frozen=True):
     takes: str = JSON
     gives: str = JSON
     is_open: bool = False  # to whoever asks, without a token
+    while_away: bool = False  # to who is known here, also while the store is away
 
     @property
     def about(self) -> tuple[str, str]:
@@ -148,6 +150,7 @@ class Operations:
         name: str | None = None,
         takes: str = JSON,
         gives: str = JSON,
+        while_away: bool = False,
     ) -> Callable[[T], T]:
         """Declare the function below as what carries out an operation.
 
@@ -158,7 +161,19 @@ class Operations:
             known_as, whole = name or run.__name__, self.prefix + path
             shapes = dict(answers)
             operation = Operation(
-                method, whole, run, self.style, tag, parameters, body, example, shapes, known_as, takes, gives
+                method,
+                whole,
+                run,
+                self.style,
+                tag,
+                parameters,
+                body,
+                example,
+                shapes,
+                known_as,
+                takes,
+                gives,
+                while_away=while_away,
             )
             self.all.append(operation)
             return run
@@ -211,8 +226,11 @@ def _endpoint(operations: Mapping[str, Operation]) -> Callable[[Request], Awaita
 
 
 async def _carry_out(operation: Operation, request: Request) -> Response:
-    who = await identify(request)
+    who = await (request.app.state.recognised.who if operation.while_away else identify)(request)
+    if who.role == "triggers":  # what a process has, which asks at the workers' door
+        raise Unauthorized(f"{token_of(who.role)} is good at the workers' door only")
     places = _places(operation, request)
+    _refuse_preconditions(operation, request)
     try:
         query = _query(operation, request)
     except InvalidValue as error:
@@ -220,6 +238,16 @@ async def _carry_out(operation: Operation, request: Request) -> Response:
         raise
     response: Response = await operation.run(Call(request, who, operation, places, query))
     return response
+
+
+def _refuse_preconditions(operation: Operation, request: Request) -> None:
+    """Refuse what a write would pass over: whoever sends it counts on it."""
+    known = [parameter.name for parameter in operation.parameters if parameter.place == "header"]
+    for name in ("If-Match", "If-None-Match"):
+        if operation.method != "GET" and name in request.headers and name not in known:
+            takes = f"it takes {' and '.join(known)}" if known else "it takes no precondition"
+            remedy = "; `check` operations are a commit's" if operation.path.endswith("/commit") else ""
+            raise InvalidValue(f"{name} does not go with {operation.method} {operation.path}: {takes}{remedy}")
 
 
 def _refusal(error: OutlastError, style: Style) -> Response:
@@ -268,7 +296,9 @@ def _raw_path(request: Request) -> str:
     raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
     path = raw.partition(b"?")[0].decode("latin-1")
     root = scope.get("root_path", "").rstrip("/")
-    return path.removeprefix(root) if path.startswith(root + "/") else path
+    if not root or not scope["path"].startswith(root + "/"):
+        return path
+    return "/" + path.split("/", root.count("/") + 1)[-1]  # by its parts: a letter of it may come percent-encoded
 
 
 def _decoded(segment: str) -> str:

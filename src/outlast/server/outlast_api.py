@@ -8,6 +8,7 @@ from . import exporting as exporting
 from . import health as health
 from . import outlast_runs as outlast_runs
 from . import run_progress as run_progress
+from . import searching as searching
 from .outlast_state import OPERATIONS
 
 __all__ = ["OPERATIONS", "router"]

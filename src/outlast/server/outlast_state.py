@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 from typing import Any
 
-import msgspec
 from starlette.responses import Response
 
 from .. import codec
-from ..backends import Backend
 from ..errors import Conflict, InvalidValue, NotFound
-from ..finding import find
-from ..plans import arun
 from ..requests import (
     Check,
     Commit,
-    FindPage,
     Found,
     History,
     Increment,
@@ -34,7 +28,6 @@ from ..requests import (
 )
 from ..values import (
     AssetScope,
-    Entry,
     Scope,
     TaskScope,
     asset_scope,
@@ -45,8 +38,19 @@ from ..values import (
     task_scope,
 )
 from . import entries
-from .bodies import canonical, expiry, read, shown, stored
-from .entries import PRECONDITIONS, EntryShape, asset_of, entry_shape, etag, hides, known, task_of, writer_shape
+from .bodies import canonical, expiry, in_thread, read, shown, size, stored
+from .entries import (
+    LIST_PRECONDITION,
+    PRECONDITIONS,
+    EntryShape,
+    asset_of,
+    entry_shape,
+    etag,
+    hides,
+    known,
+    task_of,
+    writer_shape,
+)
 from .operations import Call, Operations, Parameter, answer, nothing
 from .outlast_shapes import (
     CheckOperation,
@@ -57,8 +61,6 @@ from .outlast_shapes import (
     DeleteOperation,
     EntriesPage,
     ErrorShape,
-    FoundEntry,
-    FoundPage,
     HistoryShape,
     IncrementOperation,
     PartShape,
@@ -119,8 +121,14 @@ async def list_entries(call: Call) -> Response:
     prefix, after = check_prefix(call.query["prefix"]), call.query["after"]
     found: Found = await call.ask(Read(scope, None, prefix, after=after, limit=limit))
     known(found, scope)
+    return await in_thread(sum(map(size, found.rows)), _entries_page, call, found, limit)
+
+
+def _entries_page(call: Call, found: Found, limit: int) -> Response:
     shapes = [entry_shape(call, row, found.scope_id) for row in found.rows]
-    following = found.rows[-1].name if len(found.rows) == limit else None
+    following = None
+    if found.more or len(found.rows) == limit:
+        following = found.rows[-1].name if found.rows else call.query["after"]
     return answer(EntriesPage(shapes, found.revision, following), etag=etag(found.scope_id, found.revision))
 
 
@@ -150,7 +158,10 @@ async def delete_entry(call: Call) -> Response:
 
 
 async def clear_entries(call: Call) -> Response:
-    """Delete every entry of a scope, and of no other. History stays."""
+    """Delete every entry of a scope, and of no other; with `If-Match` only if its list is still the one meant.
+
+    History stays.
+    """
     await entries.clear(call, await _scope_of(call))
     return nothing()
 
@@ -198,7 +209,8 @@ def _declare(place: str, tag: str, which: tuple[Parameter, ...], kind: str) -> N
     back = {"body": RestoreBody, "example": {"revision": 7}}
     writes = {200: EntryShape, **_WRITES}
     add("GET", "/state", list_entries, {200: EntriesPage, **REFUSALS}, *_PAGING)
-    add("DELETE", "/state", clear_entries, {204: None, **REFUSALS, 409: ErrorShape})
+    cleared = {204: None, **REFUSALS, 409: ErrorShape, 412: PreconditionShape}
+    add("DELETE", "/state", clear_entries, cleared, LIST_PRECONDITION)
     add("GET", "/state/{key:path}", get_entry, {200: EntryShape, **REFUSALS}, REVEAL)
     add("PUT", "/state/{key:path}", put_entry, writes, *PRECONDITIONS, **put)
     add("DELETE", "/state/{key:path}", delete_entry, {204: None, **_WRITES}, *PRECONDITIONS)
@@ -296,93 +308,7 @@ def _whole(number: int) -> int:
     return number
 
 
-# --- Find ----------------------------------------------------------------------------------------------------
-
-
-def _pattern(name: str, help: str) -> Parameter:
-    return Parameter(name, str, help + "; a name, or a pattern with `*`, `?` and `[…]`.", None)
-
-
-_SECONDS = entries.Seconds
-_CRITERIA = (
-    _pattern("dag", "Id of the DAG"),
-    _pattern("run", "Id of the run"),
-    _pattern("task", "Id of the task"),
-    _pattern("key", "The key"),
-    Parameter(
-        "where", str, 'Condition on the value: `$.rows > 100`, `$.state == "done"`; a path alone: it exists.', None
-    ),
-    Parameter("older_than", _SECONDS, "Written at least so many seconds ago.", None),
-    Parameter("newer_than", _SECONDS, "Written at most so many seconds ago.", None),
-    Parameter("expiring_within", _SECONDS, "Expires within so many seconds.", None),
-    Parameter("min_bytes", entries.Whole, "At least so many bytes of JSON.", None),
-    Parameter("max_bytes", entries.Whole, "At most so many bytes of JSON.", None),
-    Parameter("assets", bool, "Search assets instead of tasks.", False),
-    LIMIT,
-    REVEAL,
-)
-
-
-@OPERATIONS.declare("GET", "/find", tag="Across scopes", parameters=_CRITERIA, answers={200: FoundPage, **REFUSALS})
-async def find_entries(call: Call) -> Response:
-    """Find entries across scopes for which everything asked holds, by scope and key.
-
-    A condition on the value or its size holds for no masked entry, so nothing is learnt of it.
-    """
-    criteria = dict(call.query)
-    _, limit = criteria.pop("reveal"), criteria.pop("limit")
-    by_value = any(criteria[name] is not None for name in ("where", "min_bytes", "max_bytes"))
-    for name in ("older_than", "newer_than", "expiring_within"):
-        if criteria[name] is not None:
-            criteria[name] = timedelta(seconds=criteria[name])
-    try:
-        plan = find(call.store.clock, limit=limit, **criteria)
-        searched = _Searched(call, by_value)
-        matches = await arun(plan, searched)
-    except (ValueError, TypeError) as error:
-        raise InvalidValue(str(error)) from None
-    found = [
-        FoundEntry(scope_shape(match.scope), _as_entry(call, match.entry, searched.ids[match.scope]))
-        for match in matches
-    ]
-    return answer(FoundPage(found, len(found) == limit))
-
-
-class _Searched(Backend):
-    """Answers what a search asks; without masked entries where it is by value."""
-
-    def __init__(self, call: Call, by_value: bool) -> None:
-        self.call, self.by_value = call, by_value
-        self.ids: dict[Scope, int] = {}
-
-    async def asend(self, request: Any) -> Any:
-        page: FindPage = await self.call.ask(request)
-        self.ids |= {found.scope: found.scope_id for found in page.rows}
-        if not self.by_value:
-            return page
-        return FindPage(tuple(found for found in page.rows if not hides(self.call, found.row.name)), page.after)
-
-    def send(self, request: Any) -> Any:
-        raise TypeError("a route awaits")
-
-    def close(self) -> None:
-        pass
-
-
-def _as_entry(call: Call, entry: Entry, scope_id: int) -> EntryShape:
-    hidden = hides(call, entry.key)
-    text = codec.dump(entry.value)
-    return EntryShape(
-        entry.key,
-        None if hidden else msgspec.Raw(text),
-        hidden,
-        None if hidden else len(text),
-        entry.revision,
-        etag(scope_id, entry.revision),
-        entry.updated_at,
-        entry.expires_at,
-        writer_shape(entry.writer),
-    )
+# --- Scopes --------------------------------------------------------------------------------------------------
 
 
 def scope_shape(scope: Scope) -> ScopeShape:

@@ -1,4 +1,7 @@
-"""Whose turn it is to be sent the present state: few at a time, and whoever has many streams waits behind others."""
+"""Whose turn it is to have what costs a server much: few at a time, and whoever asks for much waits behind others.
+
+So streams are sent the present state, and searches look at values.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,23 @@ from collections import deque
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 
-__all__ = ["Turns"]
+from .operations import Call
+
+__all__ = ["Turns", "asker_of", "turns_of"]
+
+
+def turns_of(call: Call, what: str, most: int) -> Turns:
+    """Return what gives out the turns at something in this server."""
+    state = call.request.app.state
+    if not hasattr(state, f"{what}_turns"):
+        setattr(state, f"{what}_turns", Turns(most))
+    turns: Turns = getattr(state, f"{what}_turns")
+    return turns
+
+
+def asker_of(call: Call) -> Hashable:
+    """Return what all that one token asks for has in common."""
+    return call.who.role, call.who.name, call.who.token_id
 
 
 class Turns:

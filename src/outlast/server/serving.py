@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any
 
 import uvicorn
 from starlette.requests import ClientDisconnect
+from starlette.routing import Mount, Route
 
 from ..config import ServerSettings, without_password
 from ..errors import ConfigError
@@ -19,7 +21,7 @@ from ..store import Store
 from .app import App, make_app
 from .browser import login_path
 from .connections import LimitedProtocol, most_connections
-from .listening import bound, is_local, left_for_own_user, tls_problem, url_of
+from .listening import is_local, left_for_own_user, listening, tls_problem, url_of
 from .tokens import any_exist
 
 __all__ = ["make_server", "serve", "served"]
@@ -30,6 +32,8 @@ logger = logging.getLogger("outlast.server")
 KEEP_SECONDS = 75
 #: Seconds a server in a thread has to begin.
 _START = 10.0
+#: A path that everybody writes alike: nothing in it has to be percent-encoded, and no part is `.` or `..`.
+_ROOT = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)*")
 
 
 def serve(store: Store, settings: ServerSettings, announce: Callable[[str, str | None], None]) -> None:
@@ -40,9 +44,8 @@ def serve(store: Store, settings: ServerSettings, announce: Callable[[str, str |
     Raises ConfigError for a place that cannot be listened on, and for one that others can reach while no token exists.
     """
     _refuse_open_door(store, settings)
-    with bound(settings) as listener:
-        url = url_of(settings, listener)
-        app = make_app(store, settings)
+    with listening(settings) as listener:
+        url, app = url_of(settings, listener), _app(store, settings)
 
         def started() -> None:
             logger.info("serving %s at %s", without_password(store.url), url)
@@ -63,9 +66,6 @@ def serve(store: Store, settings: ServerSettings, announce: Callable[[str, str |
                 server.run(sockets=[listener])
         finally:
             logger.info("stopped serving at %s", url)
-            if settings.uds is not None:
-                with suppress(OSError):
-                    os.unlink(settings.uds)
 
 
 @contextmanager
@@ -74,8 +74,8 @@ def served(store: Store, settings: ServerSettings, announce: Callable[[str, str 
 
     Raises ConfigError for a place that cannot be listened on.
     """
-    with bound(settings) as listener:
-        url, app = url_of(settings, listener), make_app(store, settings)
+    with listening(settings) as listener:
+        url, app = url_of(settings, listener), _app(store, settings)
         token, link = app.state.tokens.local(_user()), _link(app, settings, url)
         started = threading.Event()
         server = make_server(app, settings, started.set, app.state.feed_reader.close)
@@ -100,6 +100,8 @@ def make_server(
     """Return a server for an application, still to be run; `started` is called when it answers.
 
     `stopping` is awaited when it is told to stop, before it waits for calls in flight: some do not end by themselves.
+
+    Raises ConfigError for a certificate that cannot be used.
     """
     limits = {"seconds": settings.request_seconds, "most": most_connections()}
     limited = type("Protocol", (LimitedProtocol,), limits)
@@ -141,6 +143,23 @@ def _refuse_open_door(store: Store, settings: ServerSettings) -> None:
             f"others can reach {settings.host}, and no token exists that says who may; make one first: "
             "outlast token create --role admin --name NAME"
         )
+
+
+def _app(store: Store, settings: ServerSettings) -> App:
+    """Return the application; ConfigError for a root path written in several ways, or like paths of the server's."""
+    app, root = make_app(store, settings), settings.root_path
+    if not _ROOT.fullmatch(root):
+        raise ConfigError(
+            f"cannot be shown under {root!r}; a --root-path is of letters, digits and - . _ ~ between slashes, "
+            "such as /outlast"
+        )
+    own = {route.path.split("/")[1] for route in app.routes if isinstance(route, Route | Mount)} | {"execution"}
+    if root and root.split("/")[1] in own:
+        raise ConfigError(
+            f"cannot be shown under {root!r}: the server has paths of its own that begin like that, and behind a proxy "
+            "that takes the root away nobody could tell which is meant; choose another --root-path, such as /outlast"
+        )
+    return app
 
 
 def _user() -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from heapq import nlargest
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -16,6 +17,7 @@ from ..requests import Inspect, Inspected, ListScopes, ScopePage, Sweep, Swept
 from ..run_requests import GetRun, ListRuns, RunDetail, RunPage
 from ..store import Store
 from ..values import Clock, Scope, ScopeInfo, TaskScope
+from .masking import told_size
 from .submissions import Submission, open_submissions
 
 __all__ = ["MOST_DAGS", "OTHER", "Facts", "Held", "Survey"]
@@ -35,6 +37,9 @@ class Held(msgspec.Struct, frozen=True):
 
     entries: int
     bytes: int
+
+
+T = TypeVar("T", Held, ScopeInfo)
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -89,7 +94,8 @@ class Survey:
 
     async def _look(self) -> None:
         try:
-            self._found = await asyncio.to_thread(look, self.store.backend, self.store.clock)
+            found = await asyncio.to_thread(look, self.store.backend, self.store.clock)
+            self._found = _as_told(found, self.store.config.state_store.secret_keys)
             self.problem = None
         except OutlastError as error:
             self.problem = error.message
@@ -99,6 +105,23 @@ class Survey:
             logger.exception("the store could not be looked at")
         finally:
             self._looking = None
+
+
+def _as_told(facts: Facts, secret_keys: Sequence[str]) -> Facts:
+    """Return what was found without sizes by which the length of a masked value could be told."""
+    if not secret_keys:
+        return facts
+    return msgspec.structs.replace(
+        facts,
+        by_dag={dag_id: _sized(held, secret_keys) for dag_id, held in facts.by_dag.items()},
+        assets=_sized(facts.assets, secret_keys),
+        largest=tuple(_sized(info, secret_keys) for info in facts.largest),
+        busiest=tuple(_sized(info, secret_keys) for info in facts.busiest),
+    )
+
+
+def _sized(found: T, secret_keys: Sequence[str]) -> T:
+    return msgspec.structs.replace(found, bytes=told_size(found.bytes, secret_keys))
 
 
 def look(backend: Backend, clock: Clock) -> Facts:

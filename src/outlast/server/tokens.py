@@ -1,8 +1,8 @@
-"""Tokens and what each stands for: random ones of people and programs, signed ones of attempts, sessions of the page.
+"""Tokens and what each stands for: random ones of people and programs, signed ones, sessions of the page.
 
-A random token is looked up by its digest, a signed one (JWT, HS256, `kid` the secret's id) proves itself. A session is
-both: its cookie is signed, and its digest is with the tokens. What the store says of either is remembered for a second,
-so that a revocation holds on every server within that time.
+A random token is looked up by its digest, a signed one proves itself: it is an attempt's, or that of the process that
+runs a runner's triggers. A session is both: its cookie is signed, and its digest is with the tokens. What the store
+says of either is remembered for a second, so that a revocation holds on every server within that time.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from glob import escape
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-import jwt
 import msgspec
 
+from ..deferral_requests import ListDeferred
 from ..errors import BackendError, InvalidValue, NotFound, Unauthorized
-from ..requests import LIBRARY, Fence, Once, Open, Read
+from ..requests import Fence, Once, Open, Read
 from ..run_requests import Attempts, Begin, ListAttempts, NoteAftermath
 from ..token_requests import (
     BYTES,
@@ -27,10 +27,7 @@ from ..token_requests import (
     FindToken,
     ListSecrets,
     ListTokens,
-    MakeSecret,
     RevokeToken,
-    SecretRow,
-    Secrets,
     TokenPage,
     TokenRow,
     TouchToken,
@@ -41,15 +38,26 @@ from ..token_requests import (
 from ..values import AssetScope, Clock, TaskScope, Writer
 from .identity import Who
 from .lately import Lately
+from .signing import LONGEST, SECOND, UNKNOWN, AttemptClaims, SessionClaims, Signing, TriggersClaims
 
 if TYPE_CHECKING:
     from ..backends import Backend
     from ..store import Store
 
-__all__ = ["AFTERMATH_SECONDS", "ATTEMPT_SECONDS", "LINK_SECONDS", "SESSION_SECONDS", "Tokens", "any_exist"]
+__all__ = [
+    "AFTERMATH_SECONDS",
+    "ATTEMPT_SECONDS",
+    "LINK_SECONDS",
+    "SESSION_SECONDS",
+    "TRIGGERS_SECONDS",
+    "Tokens",
+    "any_exist",
+]
 
 #: How long an attempt's token is good; a renewal of the lease, or any use, in its second half gives a new one.
 ATTEMPT_SECONDS: Final = 24 * 3600
+#: How long the token of a triggerer is good; its runner asks for another in the second half of that.
+TRIGGERS_SECONDS: Final = 24 * 3600
 #: How long the token is good of what is due after an attempt, which takes two minutes at most.
 AFTERMATH_SECONDS: Final = 3600
 #: How long the page's session lasts.
@@ -62,39 +70,10 @@ REMEMBERED = 1.0
 MOST = 4096
 #: Microseconds after which the use of a token is noted again.
 _TOUCH_EVERY = 60 * 1_000_000
-_SECOND = 1_000_000
 #: Characters of a token's name at most.
 _NAME = 1500
-#: Bytes of a signed token at most: it travels in a header.
-_LONGEST = 24 * 1024
-
-_ISSUER, _ATTEMPTS, _SESSIONS = "outlast", "outlast attempt", "outlast page"
 #: What a session is called among the tokens, before whose it is.
 _SESSION: Final = "page of "
-_UNKNOWN = "this token is not known here, or is not good any more; `outlast token create` makes a new one"
-
-
-class _AttemptClaims(msgspec.Struct, frozen=True):
-    """What an attempt's token says: the scope's fields, its id, the attempt, its assets, and the token it is for.
-
-    `outlets` are those it may report as updated (None: any), `over` says that it is for what is due afterwards.
-    """
-
-    exp: int
-    scope: tuple[str, str, str, int, str | None]
-    scope_id: int
-    attempt: int
-    assets: tuple[tuple[str | None, str | None], ...] = ()
-    by: int | None = None
-    outlets: tuple[tuple[str | None, str | None], ...] | None = ()
-    over: bool = False
-
-
-class _SessionClaims(msgspec.Struct, frozen=True):
-    """What the page's cookie says: the token it was given for. As whom, and until when, is with the tokens."""
-
-    exp: int
-    by: int | None = None
 
 
 class Tokens:
@@ -104,7 +83,7 @@ class Tokens:
         self.backend, self.clock, self.ticks = backend, clock, ticks
         self._local: dict[bytes, Who] = {}
         self._lately = Lately(backend, ticks, REMEMBERED, MOST)
-        self._proven: dict[tuple[str, str], tuple[SecretRow, Any]] = {}
+        self._signing = Signing(backend, clock, ticks, self._lately, MOST)
         self._known: dict[str, tuple[float, Who]] = {}
         self._links: dict[bytes, tuple[float, Who]] = {}
         self._unwritten: dict[bytes, Who] = {}
@@ -120,16 +99,16 @@ class Tokens:
 
     async def _found_out(self, token: str) -> Who:
         if not token.startswith("outl_"):
-            return await self._attempt(token)
+            return await self._signer_known(token)
         if not is_token(token):
-            raise Unauthorized(_UNKNOWN)
+            raise Unauthorized(UNKNOWN)
         digest = digest_of(token)
         for known, who in self._local.items():
             if compare_digest(known, digest):
                 return who
         row = await self._row(FindToken(digest))
         if row is None:
-            raise Unauthorized(_UNKNOWN)
+            raise Unauthorized(UNKNOWN)
         self._refuse_ended(row)
         await self._touch(row, FindToken(digest))
         who = Who(row.role, row.name, row.dags, row.id, until=row.expires_at)
@@ -153,15 +132,14 @@ class Tokens:
         await self._refuse_without(claims.by, also_expired=True)
         return who
 
-    async def _session_claims(self, cookie: str) -> _SessionClaims | None:
+    async def _session_claims(self, cookie: str) -> SessionClaims | None:
         """Return what a cookie says, None if it is none of ours: only the newest secret is good for one."""
         with suppress(Unauthorized):
-            claims: _SessionClaims = await self._claims(cookie, _SESSIONS, _SessionClaims)
-            if self._proven[cookie, _SESSIONS][0] == (await self._secrets())[0]:
-                return claims
+            claims: SessionClaims = await self._signing.claims(cookie, SessionClaims, newest=True)
+            return claims
         return None
 
-    async def _session_of(self, cookie: str, claims: _SessionClaims) -> Who | None:
+    async def _session_of(self, cookie: str, claims: SessionClaims) -> Who | None:
         digest = digest_of(cookie)
         row = await self._row(FindToken(digest))
         if row is None:
@@ -170,8 +148,12 @@ class Tokens:
             return None
         return Who(row.role, row.name.removeprefix(_SESSION), row.dags, claims.by, until=row.expires_at)
 
-    async def _attempt(self, token: str) -> Who:
-        claims = await self._claims(token, _ATTEMPTS, _AttemptClaims)
+    async def _signer_known(self, token: str) -> Who:
+        claims: AttemptClaims | TriggersClaims = await self._signing.claims(token, AttemptClaims, TriggersClaims)
+        who = await (self._attempt(claims) if isinstance(claims, AttemptClaims) else self._triggers(claims))
+        return self._keep(token, who, ListSecrets(), *([] if claims.by is None else [FindToken(id=claims.by)]))
+
+    async def _attempt(self, claims: AttemptClaims) -> Who:
         fence = Fence(TaskScope(*claims.scope), claims.attempt, claims.scope_id)
         if self._is_over(claims.exp):
             await self.backend.asend(Read(fence.scope, (), fence=fence))  # StaleAttempt, which matters more
@@ -179,12 +161,17 @@ class Tokens:
         await self._refuse_without(claims.by)
         assets = tuple(AssetScope(*names) for names in claims.assets)
         dags, name = (escape(fence.scope.dag_id),), f"{fence.scope} attempt {fence.attempt}"
-        until = claims.exp * _SECOND
-        who = Who("attempt", name, dags, claims.by, fence, assets, until, claims.outlets, claims.over)
-        return self._keep(token, who, ListSecrets(), *([] if claims.by is None else [FindToken(id=claims.by)]))
+        until = claims.exp * SECOND
+        return Who("attempt", name, dags, claims.by, fence, assets, until, claims.outlets, claims.over)
+
+    async def _triggers(self, claims: TriggersClaims) -> Who:
+        if self._is_over(claims.exp):
+            raise Unauthorized("the token of the triggers has expired; the runner that started them gets another")
+        await self._refuse_without(claims.by)
+        return Who("triggers", "triggers", claims.dags, claims.by, until=claims.exp * SECOND)
 
     def _is_over(self, seconds: int) -> bool:
-        return self.clock() >= seconds * _SECOND
+        return self.clock() >= seconds * SECOND
 
     def _refuse_ended(self, row: TokenRow) -> None:
         if row.revoked_at is not None:
@@ -239,8 +226,9 @@ class Tokens:
         It is a token among the others, to be listed and revoked like one. Where the store cannot be written it is good
         at this server only: a full disk is what somebody logs in to look at.
         """
-        until = self.clock() + SESSION_SECONDS * _SECOND
-        cookie = await self._signed({"by": who.token_id, "jti": os.urandom(BYTES).hex()}, _SESSIONS, SESSION_SECONDS)
+        until = self.clock() + SESSION_SECONDS * SECOND
+        jti = os.urandom(BYTES).hex()
+        cookie = await self._signing.signed(SessionClaims, SESSION_SECONDS, by=who.token_id, jti=jti)
         digest, role = digest_of(cookie), cast(Literal["viewer", "editor", "admin"], who.role)
         name, by = f"{_SESSION}{who.name}"[:_NAME], Writer("person", name=who.name)
         try:
@@ -263,7 +251,7 @@ class Tokens:
             self._lately.forget(FindToken(digest))
 
     async def exchanged(self, request: Any, reply: Any, who: Who) -> str | None:
-        """Return the attempt's token that goes with a reply: of an attempt just begun, or in place of one that ages."""
+        """Return the token that goes with a reply: of an attempt begun, in place of one that ages, or of triggers."""
         if type(request) is Once:
             request = request.request
         match request:
@@ -274,9 +262,11 @@ class Tokens:
                 return await self._of_attempt(fence, request.assets, who, outlets=request.outlets)
             case NoteAftermath():
                 return await self._of_aftermath(request, reply, who)
+            case ListDeferred(entrust=True):
+                return await self._signing.signed(TriggersClaims, TRIGGERS_SECONDS, dags=who.dags, by=who.token_id)
         if who.fence is None or who.until is None or who.over:
             return None
-        aged = self.clock() > who.until - ATTEMPT_SECONDS * _SECOND // 2
+        aged = self.clock() > who.until - ATTEMPT_SECONDS * SECOND // 2
         if not aged or await self._has_ended(who.fence):
             return None
         return await self._of_attempt(who.fence, who.assets, who, outlets=who.outlets)
@@ -313,66 +303,20 @@ class Tokens:
         outlets: tuple[tuple[str | None, str | None], ...] | None = (),
         over: bool = False,
     ) -> str:
-        token = await self._signed(
-            {
-                "scope": msgspec.structs.astuple(fence.scope),
-                "scope_id": fence.scope_id,
-                "attempt": fence.attempt,
-                "assets": [(asset.name, asset.uri) for asset in assets],
-                "by": who.token_id,
-                "outlets": outlets,
-                "over": over,
-            },
-            _ATTEMPTS,
+        token = await self._signing.signed(
+            AttemptClaims,
             AFTERMATH_SECONDS if over else ATTEMPT_SECONDS,
+            scope=msgspec.structs.astuple(fence.scope),
+            scope_id=fence.scope_id,
+            attempt=fence.attempt,
+            assets=[(asset.name, asset.uri) for asset in assets],
+            by=who.token_id,
+            outlets=outlets,
+            over=over,
         )
-        if len(token) > _LONGEST:
+        if len(token) > LONGEST:
             raise InvalidValue(f"{fence.scope} has {len(assets)} inlets and outlets, too many for a token; use fewer")
         return token
-
-    # --- signed --------------------------------------------------------------------------------------------
-
-    async def _signed(self, claims: dict[str, Any], audience: str, seconds: int) -> str:
-        secret = (await self._secrets(first=True))[0]
-        now = self.clock() // _SECOND
-        claims = {"iss": _ISSUER, "aud": audience, "iat": now, "exp": now + seconds, **claims}
-        return jwt.encode(claims, secret.content, "HS256", {"kid": str(secret.id)})
-
-    async def _claims(self, token: str, audience: str, kind: type[Any]) -> Any:
-        """Return what a signed token says, whatever its expiry; Unauthorized if none of the secrets signed it."""
-        secrets = await self._secrets()
-        signer, claims = self._proven.get((token, audience), (None, None))
-        if signer is not None and signer in secrets:
-            return claims
-        if len(token) > _LONGEST:
-            raise Unauthorized(_UNKNOWN)
-        signer, claims = _proven(token, audience, kind, secrets)
-        if len(self._proven) >= MOST:
-            self._proven.clear()
-        self._proven[token, audience] = (signer, claims)
-        return claims
-
-    async def _secrets(self, first: bool = False) -> tuple[SecretRow, ...]:
-        """Return the secrets that are good, newest first; `first` makes one where there is none."""
-        found: Secrets = await self._lately.answer(ListSecrets())
-        if first and not found.rows:
-            await self.backend.asend(MakeSecret(LIBRARY, first=True))
-            found = self._lately.note(ListSecrets(), self.ticks(), await self.backend.asend(ListSecrets()))
-        return found.rows
-
-
-def _proven(token: str, audience: str, kind: type[Any], secrets: tuple[SecretRow, ...]) -> tuple[SecretRow, Any]:
-    """Check a signed token; its expiry is checked by the caller, by the store's clock and at each use."""
-    options: Any = {"verify_exp": False, "verify_iat": False, "require": ["exp", "iss", "aud"]}
-    try:
-        key = jwt.get_unverified_header(token).get("kid")
-        secret = next((known for known in secrets if str(known.id) == key), None)
-        if secret is None:
-            raise Unauthorized(_UNKNOWN)
-        said = jwt.decode(token, secret.content, ["HS256"], options, audience=audience, issuer=_ISSUER)
-        return secret, msgspec.convert(said, kind)
-    except (jwt.PyJWTError, msgspec.ValidationError, ValueError, RecursionError):
-        raise Unauthorized(_UNKNOWN) from None
 
 
 def any_exist(store: Store) -> bool:
