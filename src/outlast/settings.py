@@ -140,7 +140,7 @@ class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     run_as: Annotated[
         _User,
-        _help("The user workers and triggers run as; it takes a runner that runs as root, and a server as the store."),
+        _help("The user workers and triggers run as; takes a runner that runs as root, and a server as the store."),
     ] = None
     pass_environment: Annotated[
         _Names, _help("Variables (* and ? allowed) that workers of another user are given, beside a few that all get.")
