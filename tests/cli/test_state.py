@@ -176,7 +176,10 @@ def test_get_as_json_tells_all_about_the_entry(call: Call, ingest: outlast.TaskS
 
 def test_get_of_what_is_not_there_is_exit_4_and_names_what_looks_like_it(call: Call, ingest: outlast.TaskState) -> None:
     assert call("state", "get", INGEST, "pag") == Told(4, "", f"outlast: {INGEST} has no 'pag'; did you mean 'page'?\n")
-    assert call("state", "get", INGEST, "x").err == f"outlast: {INGEST} has no 'x'; `outlast state ls` lists its keys\n"
+    assert (
+        call("state", "get", INGEST, "x").err
+        == f"outlast: {INGEST} has no 'x'; `outlast state ls {INGEST}` lists its keys\n"
+    )
     assert (
         call("state", "get", "a/b/c", "page").err
         == "outlast: there is no a/b/c; `outlast state ls` lists what there is\n"

@@ -12,12 +12,13 @@ from ..errors import NotFound
 from ..finding import Match, is_pattern, matches
 from ..state import AssetState, TaskState
 from ..store import Store
-from ..values import Change, Cursor, Entry, Reset, ScopeInfo, TaskScope, Version
+from ..values import Change, Cursor, Entry, Reset, Scope, ScopeInfo, TaskScope, Version
 from . import show
-from .addresses import parse_run
+from .addresses import by_position, parse_run
 from .meant import has_instance, meant, run_of
 from .opening import is_there, opened, state_of
 from .options import Command, Place, as_json, as_mistake, at_place, at_scope, cursor_text, duration, reveal, words
+from .run_views import command_line
 from .show import Column
 
 __all__ = ["find", "get", "history", "ls", "watch"]
@@ -245,8 +246,16 @@ def _no_key(state: TaskState | AssetState, key: str) -> NotFound:
     if not keys and (instead := _instead_of(state)):
         return instead
     near = difflib.get_close_matches(key, keys, n=3)
-    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "; `outlast state ls` lists its keys"
+    which = command_line("state", "ls", *_which(state.scope), url=None)
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else f"; `{which}` lists its keys"
     return NotFound(f"{state.scope} has no {key!r}{hint}")
+
+
+def _which(scope: Scope) -> list[str]:
+    """Return the words by which a command is told of a scope."""
+    if isinstance(scope, TaskScope):
+        return [by_position(scope)]
+    return ["--asset", scope.name] if scope.name is not None else ["--asset-uri", str(scope.uri)]
 
 
 # --- watch ---------------------------------------------------------------------------------------------------
