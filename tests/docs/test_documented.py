@@ -30,7 +30,8 @@ def test_every_public_name_is_documented(reference: str) -> None:
 
 
 def test_every_error_is_documented_with_its_code(reference: str) -> None:
-    tree = list(subclasses(errors.OutlastError))
+    tree = [error for error in subclasses(errors.OutlastError) if error.__module__ == errors.__name__]
+    assert len(tree) >= 10
     assert missing([error.__name__ for error in tree] + [error.code for error in tree], reference) == []
 
 

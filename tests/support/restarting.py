@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -116,10 +117,16 @@ def nursery() -> Nursery:
     return Nursery()
 
 
+#: Ports that are one process's at a time: more than it has servers.
+PORTS = 64
+_taken: deque[int] = deque()
+
+
 def low_port() -> int:
     """Return a free port below those that clients are given, so that none of them takes it between two lives.
 
-    It is this process's as long as that lives: another one's tests would else take it at such a moment, too.
+    It is this process's for long enough: another one's tests would else take it at such a moment, too. Of thousands of
+    ports not all files stay open, since `select` knows none beyond the 1,024th.
     """
     places = f"/tmp/outlast-ports-{os.getuid()}"
     os.makedirs(places, mode=0o700, exist_ok=True)
@@ -129,6 +136,9 @@ def low_port() -> int:
         with suppress(OSError):
             fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with socket.create_server(("127.0.0.1", port)):
+                _taken.append(mine)
+                if len(_taken) > PORTS:
+                    os.close(_taken.popleft())
                 return port
         os.close(mine)
 

@@ -136,6 +136,8 @@ class LogSender:
         os.set_inheritable(file, False)
         self._socket = socket.socket(fileno=file)
         self._socket.setblocking(False)
+        self._writable = select.poll()  # `select` knows no file beyond the 1,024th, and triggers may have many open
+        self._writable.register(self._socket, select.POLLOUT)
         self._lost = 0
 
     def __call__(self, log: Log, text: str) -> None:
@@ -153,7 +155,7 @@ class LogSender:
                 if (left := until - time.monotonic()) <= 0:
                     self._lost += 1
                     return
-                select.select([], [self._socket], [], left)
+                self._writable.poll(left * 1000)
             except OSError:  # the runner has gone, and this process is about to
                 return
             else:
