@@ -100,6 +100,23 @@ def test_many_streams_are_served_with_rests_and_not_in_one_go(store: Store) -> N
     asyncio.run(main())
 
 
+def test_all_the_rests_of_a_reading_have_an_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or callers without end, and many streams, make what is told later and later."""
+    monkeypatch.setattr(feed_reader, "TURN", 60.0)
+    monkeypatch.setattr(feed_reader, "RESTS", 0.05)
+
+    async def main() -> None:
+        reader = FeedReader(store.backend, store.clock)
+        reader.is_busy = lambda: True
+        inboxes = await streams(reader, 10 * SLICE)
+        await asyncio.to_thread(store.task(SCOPE).set, "key", 1)
+        reader.wake()
+        await until(lambda: all(told(inbox, 1) for inbox in inboxes))
+        await reader.close()
+
+    asyncio.run(main())
+
+
 def test_a_gate_is_busy_while_somebody_waits(store: Store) -> None:
     async def main() -> None:
         gate = Gate(store)

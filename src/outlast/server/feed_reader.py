@@ -39,6 +39,8 @@ MOST_BYTES, MOST_PIECES = 1024 * 1024, 1024
 #: Streams served before others get their turn: the seconds of a rest, and of all rests while callers still wait. What
 #: serves a caller takes this thread, another one, and the caller's own process; on a small machine all want one core.
 SLICE, REST, TURN = 5, 0.001, 0.005
+#: Seconds of rests for all that is handed out at a time: who listens waits no longer for callers than that.
+RESTS = 0.4
 #: The pause after a reading that each stream it was served to is worth, and the longest.
 PAUSE, LONGEST_PAUSE = 0.00025, 0.1
 
@@ -272,7 +274,7 @@ class FeedReader:
         self._position = page.position  # who joins from here on is past this page
         served = await self._hand_out(page, inboxes)
         self._given = page.position
-        return min(LONGEST_PAUSE, 0.005 + served * PAUSE), page.more
+        return 0.005 if page.more else min(LONGEST_PAUSE, 0.005 + served * PAUSE), page.more
 
     async def _hand_out(self, page: FeedPage, views: list[tuple[View, list[Inbox]]]) -> int:
         if page.reset:
@@ -281,11 +283,11 @@ class FeedReader:
                     self.part(inbox)
                     inbox.begin_anew()
             return 0
-        served, rows, known = 0, Sorted(present(page.rows, self.clock())), dict[Any, bytes]()
+        served, left, rows, known = 0, RESTS, Sorted(present(page.rows, self.clock())), dict[Any, bytes]()
         is_large = sum(map(length, page.rows)) > LONG
         for looked, (view, inboxes) in enumerate(views if page.rows else (), 1):
             if looked % SLICE == 0:
-                await self._give_way()
+                left -= await self._give_way(left)
             chosen = view.chosen(rows)
             if not chosen:
                 continue
@@ -296,19 +298,22 @@ class FeedReader:
                 if not inbox.stale:
                     inbox.put(batch)
                 if served % SLICE == 0:
-                    await self._give_way()
+                    left -= await self._give_way(left)
         return served
 
-    async def _give_way(self) -> None:
+    async def _give_way(self, left: float) -> float:
         """Let streams send what they were given, and callers who wait be answered, unless there is no end of them.
+
+        Returns how many seconds of rest it took, of the `left` ones.
 
         The rest is a real one: who serves a thousand streams in one go has a core to itself for 40 ms, and a thread or
         a process that is woken on that core meanwhile waits for as long as the system lets it have the core.
         """
-        until = time.monotonic() + TURN
-        await asyncio.sleep(REST)
-        while self.is_busy() and time.monotonic() < until:
+        began = time.monotonic()
+        await asyncio.sleep(REST if left > 0 else 0)
+        while self.is_busy() and time.monotonic() - began < min(TURN, left):
             await asyncio.sleep(REST)
+        return time.monotonic() - began
 
     # --- what is to be done now and then -------------------------------------------------------------------
 
@@ -332,7 +337,7 @@ class FeedReader:
             if not inbox.waiting:
                 inbox.put(Batch.of((), b"", self._given))
             if number % SLICE == 0:
-                await self._give_way()
+                await self._give_way(TURN)
 
     async def _check(self) -> None:
         by_credential: dict[Any, list[Inbox]] = {}

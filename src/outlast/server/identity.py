@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .tokens import Tokens
 
-__all__ = ["COOKIE", "Role", "Who", "cookie_name", "identify"]
+__all__ = ["COOKIE", "Role", "Who", "cookie_name", "identify", "shown"]
 
 #: Those of `outlast token create`, and of the signed tokens that a server gives: of an attempt, and of a triggerer.
 Role: TypeAlias = Literal["viewer", "editor", "admin", "worker", "runner", "attempt", "triggers"]
@@ -67,17 +67,25 @@ async def identify(request: HTTPConnection) -> Who:
     another origin can have it sent along) is asked of `origins`.
     """
     tokens: Tokens = request.app.state.tokens
+    credential = shown(request)
+    if "authorization" in request.headers:
+        return await tokens.who(credential)
+    refuse_foreign(request)
+    return await tokens.who_of_session(credential)
+
+
+def shown(request: HTTPConnection) -> str:
+    """Return the bearer token of a request, or else the page's cookie; Unauthorized if it shows neither."""
     headers = request.headers.getlist("authorization")
     if headers:
-        return await tokens.who(_bearer(headers))
+        return _bearer(headers)
     cookie = request.cookies.get(cookie_name(request))
     if cookie is None:
         raise Unauthorized(
             "this needs a token: send it as `Authorization: Bearer …` (a client: OUTLAST_TOKEN, or [client] token); "
             "`outlast token create` makes one"
         )
-    refuse_foreign(request)
-    return await tokens.who_of_session(cookie)
+    return cookie
 
 
 def cookie_name(request: HTTPConnection) -> str:

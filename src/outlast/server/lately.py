@@ -41,6 +41,10 @@ class Lately:
         self._said[request] = asked_at, reply
         return reply
 
+    def last(self, request: Any) -> Any:
+        """Return what the store said last, however long ago; None if it was never asked."""
+        return self._said.get(request, (_NEVER, None))[1]
+
     def forget(self, request: Any) -> None:
         """Have the store asked anew: it was changed."""
         self._said.pop(request, None)

@@ -10,12 +10,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ..errors import BackendError, Unauthorized
-from .identity import Who, cookie_name, identify
+from .identity import Who, identify, shown
 
 if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
     from ..values import Clock
+    from .tokens import Tokens
 
 __all__ = ["PATIENCE", "Recognised"]
 
@@ -30,11 +31,12 @@ class Recognised:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self._known: dict[tuple[str, ...], Who] = {}
+        self._known: dict[str, Who] = {}
 
     async def who(self, request: HTTPConnection) -> Who:
         """Return who sent a request, as `identify` does; BackendError if the store is away and this is a stranger."""
-        credential = (*request.headers.getlist("authorization"), request.cookies.get(cookie_name(request), ""))
+        tokens: Tokens = request.app.state.tokens
+        credential = shown(request)
         try:
             async with asyncio.timeout(PATIENCE):
                 who = await identify(request)
@@ -42,13 +44,14 @@ class Recognised:
             self._known.pop(credential, None)
             raise
         except (BackendError, TimeoutError):
-            known = self._known.get(credential)
+            known = None if tokens.was_refused(credential) else self._known.get(credential)
             if known is not None and (known.until is None or self.clock() < known.until):
                 return known
             raise BackendError(
                 "the database does not answer, so nobody can say whose token this is; look whether the database runs"
             ) from None
+        self._known.pop(credential, None)
         if len(self._known) >= MOST:
-            self._known.clear()
+            del self._known[next(iter(self._known))]  # of whom nothing has been heard for longest
         self._known[credential] = who
         return who

@@ -196,6 +196,11 @@ class Tokens:
         page: TokenPage = await self._lately.answer(asked)
         return page.rows[0] if page.rows else None
 
+    def was_refused(self, credential: str) -> bool:
+        """Say whether the store said last that a token or a cookie is not good; False where it was never asked."""
+        page: TokenPage | None = self._lately.last(FindToken(digest_of(credential)))
+        return page is not None and not any(row.good(self.clock()) for row in page.rows)
+
     # --- given out -----------------------------------------------------------------------------------------
 
     def local(self, name: str) -> str:
