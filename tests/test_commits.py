@@ -239,6 +239,15 @@ def test_what_a_commit_has_erased_is_in_no_receipt(pair: Pair, backend: Backend)
     assert backend.send(Read(SCOPES[0], None)).rows[0].text == "2"
 
 
+def test_receipts_of_updates_hold_none_of_the_values(pair: Pair, backend: Backend) -> None:
+    """100 updates of 60 KB, as `update` sends them, leave 100 receipts of a few hundred bytes for an hour, not 6 MB."""
+    for number in range(100):
+        operations = (Check("x", number or None), Put("x", f'"{number}{"x" * 60_000}"', None, True))
+        backend.send(Commit((Part(SCOPES[0], operations),), commit_id=f"id {number}"))
+    assert pair.homes[0].rows()["receipt"] == 100
+    assert 10_000 < len(receipt_texts(pair.homes[0])) < 60_000
+
+
 def receipt_texts(home: Any) -> str:
     """Return all that is kept as replies."""
     sql = "select reply from receipt"

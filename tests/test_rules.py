@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlast import Conflict, InvalidValue, StaleAttempt, TaskScope, Writer
+from outlast import Conflict, InvalidValue, StaleAttempt, TaskScope, ValueTooLarge, Writer
 from outlast.requests import (
     Check,
     CheckPrefix,
@@ -23,7 +23,7 @@ from outlast.requests import (
     RemoveAll,
     Row,
 )
-from outlast.rules import alive, check_fence, decide, expired, local, size_of, touches, without_skew
+from outlast.rules import MOST_ANSWERED, alive, check_fence, decide, expired, local, size_of, touches, without_skew
 from outlast.values import FIRST_MOMENT, LAST_MOMENT
 
 NOW = 1_000
@@ -200,6 +200,26 @@ def test_any_commit_is_what_a_dictionary_would_do(operations: list[Operation], s
         if isinstance(operation, PutDefault | Increment) and result is not None
     ]
     assert results == answers
+
+
+def test_the_largest_value_is_always_answered_and_twice_is_not() -> None:
+    """What a commit has written itself is counted when it is found; what it writes is not."""
+    largest = f'"{"x" * (2**24 - 2)}"'
+    found = PutDefault("a", "1", None)
+    decision = decided(found, Increment("n", 1, None), current=[row("a", largest)])
+    assert (decision.answered, decision.results[0].text) == (2**24 + 1, largest)
+    assert decided(PutDefault("a", largest, None), Put("b", largest, None), found).answered == 2**24
+    with pytest.raises(ValueTooLarge, match="set_default has found and increment has made"):
+        decided(Put("a", largest, None), found, found)
+
+
+def test_sums_of_many_digits_are_answered_so_often_only() -> None:
+    """With what the parts before have answered."""
+    current, sums = {"n": row("n", "1" * 4_000)}, [Increment("n", 1, None)] * 3
+    before = MOST_ANSWERED - 3 * 4_000
+    assert decide(sums, current, 7, NOW, SOMEBODY, before).answered == MOST_ANSWERED == 17 * 2**20
+    with pytest.raises(ValueTooLarge):
+        decide(sums, current, 7, NOW, SOMEBODY, before + 1)
 
 
 @pytest.mark.parametrize(

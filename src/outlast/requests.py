@@ -207,7 +207,10 @@ class Commit(Asked, frozen=True, tag="commit"):
 
 
 class Receipt(msgspec.Struct, frozen=True, tag="receipt"):
-    """What became of a commit: a part's scope with its revision now, and each operation's row (if any) after it."""
+    """What became of a commit: a part's scope with its revision now, and each operation's row, if any.
+
+    That is the row after it; of what was removed or checked the row before, without its value.
+    """
 
     revisions: tuple[int, ...]
     rows: tuple[tuple[Row | None, ...], ...]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from .errors import Conflict, InvalidValue, StaleAttempt
+from .errors import Conflict, InvalidValue, StaleAttempt, ValueTooLarge
 from .requests import (
     Check,
     CheckPrefix,
@@ -29,6 +29,7 @@ from .requests import (
 from .values import FIRST_MOMENT, LAST_MOMENT, MAX_DIGITS, Scope, Writer
 
 __all__ = [
+    "MOST_ANSWERED",
     "Decision",
     "alive",
     "check_fence",
@@ -44,13 +45,16 @@ __all__ = [
 
 #: Microseconds a writer's clock may be away from ours without its expiry times being corrected (contract 3.2).
 MOST_SKEW = 5_000_000
+#: Bytes of values a commit may answer that it did not bring along: the largest there is, and room for small ones.
+MOST_ANSWERED = 17 * 1024 * 1024
 _BOUND = 10**MAX_DIGITS
 
 
 class Decision(msgspec.Struct):
     """What to save: rows by name, the past rows to remember, the names whose history must go, each result.
 
-    `erased` says that no past value of the scope may be left anywhere.
+    `erased` says that no past value of the scope may be left anywhere; `answered` counts the bytes of values that the
+    results hold and the operations do not, those of the commit's parts before included.
     """
 
     revision: int
@@ -59,6 +63,7 @@ class Decision(msgspec.Struct):
     forget: list[str]
     results: tuple[Row | None, ...]
     erased: bool = False
+    answered: int = 0
 
 
 def expired(row: Row, now: int) -> bool:
@@ -128,14 +133,19 @@ def touches(operations: Iterable[Operation]) -> tuple[set[str], str | None]:
 
 
 def decide(
-    operations: Iterable[Operation], current: Mapping[str, Row], revision: int, now: int, writer: Writer
+    operations: Iterable[Operation],
+    current: Mapping[str, Row],
+    revision: int,
+    now: int,
+    writer: Writer,
+    answered: int = 0,
 ) -> Decision:
     """Decide one commit on one scope from its loaded rows; raises Conflict or InvalidValue and changes nothing.
 
     `current` holds every stored row the operations touch, tombstones and expired ones included;
-    `revision` is the scope's before the commit.
+    `revision` is the scope's before the commit, `answered` that of the decision on the part before.
     """
-    work = _Work(current, revision + 1, now, writer)
+    work = _Work(current, revision + 1, now, writer, answered)
     results = tuple([work.apply(operation) for operation in operations])
     return work.decision(revision, results)
 
@@ -143,8 +153,9 @@ def decide(
 class _Work:
     """A commit in the making: the rows as they would be."""
 
-    def __init__(self, current: Mapping[str, Row], revision: int, now: int, writer: Writer) -> None:
+    def __init__(self, current: Mapping[str, Row], revision: int, now: int, writer: Writer, answered: int) -> None:
         self.current, self.revision, self.now, self.writer = current, revision, now, writer
+        self.answered = answered
         self.new: dict[str, Row] = {}
         self.erased: list[str] = []
 
@@ -156,20 +167,29 @@ class _Work:
             case Put():
                 return self.put(operation.name, operation.text, self.expiry(operation))
             case PutDefault():
-                stored = self.get(operation.name)
-                return stored or self.put(operation.name, operation.text, operation.expires_at)
+                return self.put_default(operation)
             case Increment():
-                return self.increment(operation)
+                return self.told(self.increment(operation))
             case Remove():
-                return self.remove(operation.name)
+                return _bare(self.remove(operation.name))
             case RemoveAll():
                 self.remove_all(operation.history)
                 return None
             case Check():
-                return self.check(operation)
+                return _bare(self.check(operation))
             case CheckPrefix():
                 self.check_prefix(operation)
                 return None
+
+    def told(self, row: Row) -> Row:
+        """Count a value that is answered though the operation is short: a small commit must not have a huge answer."""
+        self.answered += size_of(row.text)
+        if self.answered > MOST_ANSWERED:
+            raise ValueTooLarge(
+                f"the values that set_default has found and increment has made in this commit are more than"
+                f" {MOST_ANSWERED >> 20} MiB; make several commits of it"
+            )
+        return row
 
     def expiry(self, operation: Put | Increment) -> int | None:
         stored = self.get(operation.name) if operation.keep_expiry else None
@@ -183,6 +203,10 @@ class _Work:
         row = Row(name, text, self.revision, self.now, expires_at, self.writer, version, kept, ring)
         self.new[name] = row
         return row
+
+    def put_default(self, operation: PutDefault) -> Row:
+        stored = self.get(operation.name)
+        return self.put(operation.name, operation.text, operation.expires_at) if stored is None else self.told(stored)
 
     def increment(self, operation: Increment) -> Row:
         stored = self.get(operation.name)
@@ -232,7 +256,12 @@ class _Work:
         for name in self.erased:
             if name in rows:
                 rows[name] = msgspec.structs.replace(rows[name], version=1, kept=0, ring=0)
-        return Decision(revision + bool(rows), rows, past, forget, results, bool(self.erased))
+        return Decision(revision + bool(rows), rows, past, forget, results, bool(self.erased), self.answered)
+
+
+def _bare(row: Row | None) -> Row | None:
+    """Return a row without its value: who removes or checks a key has no use for it."""
+    return None if row is None else msgspec.structs.replace(row, text=None)
 
 
 def _integer(row: Row) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ from outlast.settings import ServerSettings
 from outlast.token_requests import CreateToken, digest_of, token_text
 from outlast.values import Writer
 from support.airflow_home import Airflow
-from support.servers import house
+from support.servers import ServerProcess, house
 
 pytestmark = pytest.mark.airflow(below="3.3")
 
-URL = "AIRFLOW__OUTLAST__URL"
+URL, TOKEN = "AIRFLOW__OUTLAST__URL", "AIRFLOW__OUTLAST__TOKEN"
 
 
 @pytest.fixture(scope="module")
@@ -60,21 +60,64 @@ def test_what_is_wrong_is_told_with_what_to_do(home: Airflow, settings: dict[str
     assert any(problem in found for found in told["problems"]), told
 
 
-def test_a_token_that_no_task_can_use_is_told(home: Airflow, tmp_path: Path) -> None:
-    store = connect(tmp_path / "store.db")
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[str, str]]]:
+    """A server, and a token of each of some roles."""
+    store = connect(tmp_path_factory.mktemp("server") / "store.db")
     url, _ = house().move_in(store, ServerSettings())
+    tokens = {}
     try:
-        for role, status in (("viewer", 78), ("worker", 0)):
-            text = token_text(role, os.urandom(32))  # type: ignore[arg-type]
-            store.backend.send(CreateToken(digest_of(text), role, role, Writer("person", name="ann")))
-            told = doctor(home, status, **{URL: url, "AIRFLOW__OUTLAST__TOKEN": text})
-            assert any("the token is a viewer's" in found for found in told["problems"]) is (role == "viewer"), told
+        for role in ("viewer", "worker"):
+            tokens[role] = token_text(role, os.urandom(32))  # type: ignore[arg-type]
+            store.backend.send(CreateToken(digest_of(tokens[role]), role, role, Writer("person", name="ann")))
+        yield url, tokens
     finally:
         house().move_out(url)
         store.close()
 
 
+def test_a_token_that_no_task_can_use_is_told_once(home: Airflow, server: tuple[str, dict[str, str]]) -> None:
+    url, tokens = server
+    told = doctor(home, 0, **{URL: url, TOKEN: tokens["worker"]})
+    assert told["facts"]["store reachable"].startswith("yes, with a token")
+    (problem,) = doctor(home, 78, **{URL: url, TOKEN: tokens["viewer"]})["problems"]
+    assert "the token is a viewer's" in problem
+    assert "`outlast token create --role worker` makes one for Airflow" in problem
+
+
+def test_a_server_that_wants_a_token_is_told_with_the_setting(
+    home: Airflow, server: tuple[str, dict[str, str]]
+) -> None:
+    (problem,) = doctor(home, 78, **{URL: server[0]})["problems"]
+    assert "wants a token, and none is set: `outlast token create --role worker`" in problem
+    assert "set [outlast] token in airflow.cfg, AIRFLOW__OUTLAST__TOKEN or OUTLAST_TOKEN" in problem
+
+
+def test_a_connection_in_airflows_database_is_found_outside_a_task(home: Airflow, tmp_path: Path) -> None:
+    token = token_text("worker", os.urandom(32))
+    with connect(tmp_path / "store.db") as store:
+        store.backend.send(CreateToken(digest_of(token), "worker", "worker", Writer("person", name="ann")))
+    with ServerProcess(tmp_path / "store.db") as server:
+        host, _, port = server.url.removeprefix("http://").partition(":")
+        home.command("connections", "add", "by-uri", "--conn-uri", f"http://:{token}@{host}:{port}")
+        parts = ("--conn-host", host, "--conn-port", port, "--conn-password", token)
+        home.command("connections", "add", "by-parts", "--conn-type", "generic", *parts)
+        for name in ("by-uri", "by-parts"):
+            told = doctor(home, 0, AIRFLOW__OUTLAST__CONN_ID=name)
+            assert told["facts"]["store"] == server.url
+            assert told["facts"]["store reachable"] == "yes, with a token that may not look into the store as a whole"
+    (problem,) = doctor(home, 78, AIRFLOW__OUTLAST__CONN_ID="nothing")["problems"]
+    assert problem == "there is no connection 'nothing', which [outlast] conn_id names; create it, or name another"
+
+
+def test_where_the_database_is_out_of_reach_a_connection_is_a_tasks_to_see(home: Airflow) -> None:
+    elsewhere = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "sqlite:////nowhere/airflow.db"}
+    told = doctor(home, 0, AIRFLOW__OUTLAST__CONN_ID="by-uri", **elsewhere)
+    assert "can only be seen from inside a task" in told["facts"]["store"]
+
+
 def test_the_sweep_says_that_it_is_for_a_later_airflow(home: Airflow) -> None:
-    done = home.attempt("outlast", "airflow", "sweep", env={"AIRFLOW__OUTLAST__STATE_OFFLOAD_URL": str(home.folder)})
-    assert done.returncode == 78
-    assert "this needs Airflow 3.3 or later" in done.stdout
+    for settings in ({}, {"AIRFLOW__OUTLAST__STATE_OFFLOAD_URL": str(home.folder)}):
+        done = home.attempt("outlast", "airflow", "sweep", env=settings)
+        assert done.returncode == 78
+        assert "this needs Airflow 3.3 or later" in done.stdout

@@ -23,6 +23,7 @@ KEY = "b2xkIGtleSBmb3IgdGVzdHMgb25seSwgMzIgYnl0ZXM="
 NEW_KEY = "bmV3IGtleSBmb3IgdGVzdHMgb25seSwgMzIgYnl0ZXM="
 BACKEND = "outlast.integrations.airflow.MetastorePlusBackend"
 KEYS = "AIRFLOW__OUTLAST__STATE_ENCRYPTION_KEYS"
+PLAIN = {"AIRFLOW__STATE_STORE__BACKEND": "airflow.state.metastore.MetastoreBackend"}
 STATE = "/api/v2/dags/{}/dagRuns/{}/taskInstances/{}/state-store"
 
 
@@ -157,12 +158,28 @@ def test_an_entry_is_gone_when_its_time_is_over_and_cleaned_up_by_airflow(home: 
 def test_doctor_finds_all_well_and_names_a_backend_in_the_wrong_place(home: Airflow, stack: Stack) -> None:
     told = json.loads(home.run("outlast", "airflow", "doctor", "--json").strip().splitlines()[-1])
     assert told["well"] is True, told
+    assert told["facts"]["encryption"] == "2 keys"
+    assert told["facts"]["packed values"].endswith("can be read")
     assert told["facts"]["[state_store] backend"] == BACKEND
     wrong = {"AIRFLOW__WORKERS__STATE_STORE_BACKEND": BACKEND, KEYS: "short"}
     done = home.attempt("outlast", "airflow", "doctor", env=wrong)
     assert done.returncode == 78
     assert "which is no backend for that place; use outlast.integrations.airflow.WorkerBackend" in done.stdout
-    assert "key 1 of [outlast] state_encryption_keys is not a Fernet key" in done.stdout
+    assert done.stdout.count("key 1 of [outlast] state_encryption_keys is not a Fernet key") == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"), [("", "this process has no key"), (NEW_KEY, "does not open a stored value: add the key")]
+)
+def test_doctor_says_that_the_key_is_not_the_one(home: Airflow, stack: Stack, keys: str, why: str) -> None:
+    done = home.attempt("outlast", "airflow", "doctor", "--json", env={KEYS: keys})
+    assert done.returncode == 78
+    (problem,) = json.loads(done.stdout.strip().splitlines()[-1])["problems"]
+    assert " packed values cannot be read: the row expires/run1/short stays cannot be read: " in problem
+    assert why in problem
+    done = home.attempt("outlast", "airflow", "doctor", "--json", env={**PLAIN, KEYS: keys})
+    facts = json.loads(done.stdout.strip().splitlines()[-1])["facts"]
+    assert "cannot be read here, where no backend of outlast's is set" in facts["packed values"]
 
 
 ASYNC = """
@@ -196,7 +213,7 @@ def test_an_import_unpacks_rows(home: Airflow, stack: Stack) -> None:
         assert store.task("keeps/run1/survive").get("job") == {"id": 17}
     done = home.attempt("outlast", "airflow", "import", "--from", home.url, "--store", path, env={KEYS: NEW_KEY})
     assert done.returncode == 65
-    assert "none of the 1 keys in [outlast] state_encryption_keys opens a stored value" in done.stdout
+    assert "the key in [outlast] state_encryption_keys does not open a stored value" in done.stdout
 
 
 def opened_by(home: Airflow, key: str) -> int:
@@ -219,7 +236,7 @@ def test_keys_are_rotated(home: Airflow, stack: Stack) -> None:
 
     times = home.rows("select updated_at from task_state_store order by id")
     said = home.run("outlast", "airflow", "rotate", "--json").strip().splitlines()[-1]
-    assert json.loads(said) == {"rewritten": old, "current": new, "changed_meanwhile": 0, "unreadable": []}
+    assert json.loads(said) == {"rewritten": old, "current": new, "changed_meanwhile": 0, "plain": 0, "unreadable": []}
     assert home.rows("select updated_at from task_state_store order by id") == times
     assert (opened_by(home, KEY), opened_by(home, NEW_KEY)) == (0, old + new)
 
@@ -228,3 +245,18 @@ def test_keys_are_rotated(home: Airflow, stack: Stack) -> None:
     assert stack.trigger("keeps", "run4") == "success", stack.logs()
     (seen,) = noted(home, "asset", "run4")
     assert seen["before"] == ["by hand", "run2", "run3"]
+
+
+def test_rows_that_were_written_by_hand_are_encrypted_by_a_rotation(home: Airflow, stack: Stack) -> None:
+    asset = stack.api("GET", "/api/v2/assets?name_pattern=orders")[1]["assets"][0]["id"]
+    assert stack.api("PUT", f"/api/v2/assets/{asset}/state-store/seen", {"value": ["by hand"]})[0] == 204
+    plain = json.loads(home.run("outlast", "airflow", "rotate", "--json", env=PLAIN).strip().splitlines()[-1])
+    assert (plain["rewritten"], plain["plain"]) == (0, 1)
+    said = home.run("outlast", "airflow", "rotate", env=PLAIN)
+    assert "1 value left plain: no backend of outlast's is set here to write them" in said
+    done = json.loads(home.run("outlast", "airflow", "rotate", "--json").strip().splitlines()[-1])
+    assert (done["rewritten"], done["plain"]) == (1, 0)
+    assert all(row["__outlast__"].startswith("o1e") for row in documents(home, "asset_state_store"))
+    assert stack.trigger("keeps", "run5") == "success", stack.logs()
+    (seen,) = noted(home, "asset", "run5")
+    assert seen["before"] == ["by hand"]

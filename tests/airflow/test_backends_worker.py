@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ NEW_KEY = "bmV3IGtleSBmb3IgdGVzdHMgb25seSwgMzIgYnl0ZXM="
 BACKEND = "outlast.integrations.airflow.WorkerBackend"
 PROGRAM = "import raising_files, sys; from outlast.cli import main; sys.exit(main(sys.argv[1:]))"
 KEYS = "AIRFLOW__OUTLAST__STATE_ENCRYPTION_KEYS"
+LARGE = f"{random.Random(1).getrandbits(40_000):x}"
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +139,23 @@ def test_doctor_names_what_is_wrong(home: Airflow, stack: Stack) -> None:
     (problem,) = told["problems"]
     assert "cannot write a payload" in problem
     assert "the object store does not write" in problem
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"), [("", "this process has no key"), (NEW_KEY, "does not open a stored value: add the key")]
+)
+def test_without_the_right_key_neither_doctor_nor_sweep_is_content(
+    home: Airflow, stack: Stack, monkeypatch: pytest.MonkeyPatch, keys: str, why: str
+) -> None:
+    before = payloads(home)
+    monkeypatch.setitem(home.env, KEYS, keys)
+    (problem,) = outlast(home, "doctor", status=78)["problems"]
+    assert " packed values cannot be read: the row expires/run1/short stays cannot be read: " in problem
+    assert why in problem
+    found = outlast(home, "sweep", "--delete", "--grace", "1s", status=65)
+    assert len(found["unreadable"]) > 3
+    assert all(why in text for text in found["unreadable"])
+    assert (found["orphans"], payloads(home)) == ([], before)
 
 
 def test_a_finished_task_is_not_run_again_when_the_store_cannot_be_cleared(home: Airflow, stack: Stack) -> None:
@@ -264,6 +283,28 @@ def test_keys_are_rotated_without_a_stop(home: Airflow, stack: Stack) -> None:
     assert stack.trigger("keeps", "run3") == "success", stack.logs()
     (seen,) = noted(home, "asset", "run3")
     assert seen["before"] == ["run1", "run2"]
+
+
+def test_values_that_were_written_by_hand_are_encrypted_by_a_rotation(home: Airflow, stack: Stack) -> None:
+    """Or before the backend was set: a task reads them as before."""
+    asset = stack.api("GET", "/api/v2/assets?name_pattern=orders")[1]["assets"][0]["id"]
+    place = f"/api/v2/assets/{asset}/state-store"
+    assert stack.api("PUT", f"{place}/seen", {"value": ["by hand"]})[0] == 204
+    path = "/api/v2/dags/keeps/dagRuns/run3/taskInstances/survive/state-store/large"
+    assert stack.api("PUT", path, {"value": LARGE, "expires_at": None})[0] == 204
+    assert outlast(home, "rotate")["rewritten"] == 2
+    assert outlast(home, "rotate")["rewritten"] == 0
+    assert stack.api("GET", f"{place}/seen")[1]["value"]["__airflow_state_ref__"].startswith("o1e")
+    name = stack.api("GET", path)[1]["value"]["__airflow_state_ref__"].removeprefix("o1p")
+    assert (home.folder / "payloads" / name).read_bytes().startswith(b"o1e")
+    assert outlast(home, "doctor")["well"] is True
+    store = str(home.folder / "by hand.db")
+    assert outlast(home, "import", "--from", home.url, "--store", store, "--dag", "keeps")["skipped"] == []
+    with connect(store) as opened:
+        assert opened.task("keeps/run3/survive").get("large") == LARGE
+    assert stack.trigger("keeps", "run4") == "success", stack.logs()
+    (seen,) = noted(home, "asset", "run4")
+    assert seen["before"] == ["by hand"]
 
 
 def test_payloads_of_a_deleted_run_go_with_the_next_sweep(home: Airflow, stack: Stack) -> None:

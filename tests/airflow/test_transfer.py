@@ -17,7 +17,8 @@ import pytest
 
 from outlast import NEVER_EXPIRE, connect
 from outlast.integrations.airflow.airflow_rest import AirflowApi, Stored
-from outlast.integrations.airflow.transfer import Journal, Outcome, export_state, import_state
+from outlast.integrations.airflow.export_journal import Journal
+from outlast.integrations.airflow.transfer import Outcome, export_state, import_state
 from outlast.values import TaskScope, Writer
 from support.airflow_home import Airflow, Stack
 
@@ -121,11 +122,34 @@ def test_what_airflow_was_given_since_is_left_alone(home: Airflow, stack: Stack,
     told = outlast(home, *arguments, status=65)
     assert {
         "what": "reads/manual__1+a/read exact",
-        "why": "Airflow has another value; --overwrite replaces it",
+        "why": "Airflow has another value, written later; --overwrite-newer replaces it",
     } in told["skipped"]
+    assert outlast(home, *arguments, "--overwrite", status=65)["written"] == 0
     assert held(stack)["exact"]["value"] == "newer"
-    assert outlast(home, *arguments, "--overwrite", status=65)["written"] == 1
+    told = outlast(home, *arguments, "--overwrite-newer", status=65)
+    assert (told["written"], told["replaced"]) == (1, ["reads/manual__1+a/read exact"])
     assert held(stack)["exact"]["value"] == 2**60
+
+
+def test_an_export_that_is_done_again_rolls_nothing_back(home: Airflow, stack: Stack, store: str) -> None:
+    """The first ended with what Airflow refused; a task has moved an asset's state before the second."""
+    path, journal = str(home.folder / "again.db"), str(home.folder / "journal of again")
+    asset = stack.api("GET", "/api/v2/assets?name_pattern=orders")[1]["assets"][0]["id"]
+    place = f"/api/v2/assets/{asset}/state-store/position"
+    assert stack.api("PUT", place, {"value": 1})[0] == 204
+    with connect(path) as own:
+        own.asset("orders", uri="test://orders").set("position", 10)
+        own.asset("orders").set("too large", "x" * 70_000)
+    command = ("export", path, "--to", home.url, "--journal", journal, "--overwrite")
+    told = outlast(home, *command, status=65)
+    assert (told["written"], told["replaced"], len(told["skipped"])) == (1, ["asset orders position"], 1)
+    assert stack.api("PUT", place, {"value": 17})[0] == 204
+    for _ in range(2):
+        told = outlast(home, *command, status=65)
+        assert (told["written"], told["left"]) == (0, ["asset orders position"])
+        assert stack.api("GET", place)[1]["value"] == 17
+    assert stack.api("DELETE", place)[0] == 204
+    assert outlast(home, *command, status=65)["written"] == 0
 
 
 def test_an_import_brings_back_what_was_exported(home: Airflow, stack: Stack, store: str) -> None:
@@ -148,7 +172,10 @@ def test_an_import_leaves_what_the_store_has_otherwise(home: Airflow, stack: Sta
         store.task("reads/manual__1+a/read").set("exact", "newer")
     told = outlast(home, "import", "--from", home.url, "--store", back, status=65)
     assert [skipped["what"] for skipped in told["skipped"]] == ["reads/manual__1+a/read exact"]
-    assert outlast(home, "import", "--from", home.url, "--store", back, "--overwrite")["written"] == 1
+    command = ("import", "--from", home.url, "--store", back)
+    told = outlast(home, *command, "--overwrite", status=65)
+    assert "the store has another value, written later; --overwrite-newer" in told["skipped"][0]["why"]
+    assert outlast(home, *command, "--overwrite-newer")["replaced"] == ["reads/manual__1+a/read exact"]
 
 
 def test_an_export_that_was_killed_goes_on(home: Airflow, stack: Stack) -> None:

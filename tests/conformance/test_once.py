@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from outlast import Conflict
+from outlast import Conflict, ValueTooLarge
 from outlast.people_requests import ClearTasks
 from outlast.requests import (
     Check,
@@ -91,7 +91,7 @@ def test_a_commit_is_not_made_again_after_its_state_has_gone(
 def test_the_value_of_what_has_gone_is_answered_no_more_and_not_made_again(
     store: Verbs, desk: Desk, backend: Verbs
 ) -> None:
-    """What the request says itself is known, and what was removed or only looked at nobody needs."""
+    """What the request says itself is known; what was removed or only looked at was not answered either."""
     desk.start("extract")
     desk.begin("extract")
     scope = desk.scope("extract")
@@ -106,9 +106,7 @@ def test_the_value_of_what_has_gone_is_answered_no_more_and_not_made_again(
         with pytest.raises(Conflict, match=f"carried out when it was first sent; what '{name}' was then is gone"):
             backend.send(commit)
     again = backend.send(others)
-    assert (texts(made[2]), texts(again)) == ([["9", "1", "2"]], [["9", None, None]])
-    assert again.revisions == made[2].revisions
-    assert [row.revision for row in again.rows[0]] == [row.revision for row in made[2].rows[0]]
+    assert (again, texts(again)) == (made[2], [["9", None, None]])
     assert store.task(scope).items() == []
 
 
@@ -164,3 +162,41 @@ def test_receipts_end_after_an_hour_with_their_values(backend: Verbs, clock: Clo
     clock.move(hours=1)
     backend.send(Sweep(100))
     assert home.rows()["receipt"] <= 1  # of the sweep itself
+
+
+# --- how much a commit answers ------------------------------------------------------------------------------------
+
+LARGE = 4 * 1024 * 1024
+
+
+def test_a_small_commit_has_no_huge_answer(store: Verbs, backend: Verbs) -> None:
+    """Four values of 4 MiB are answered; of five, over all parts, nothing is changed, and nothing kept under the id."""
+    task, scope = store.task("dag/run/task"), TaskScope("dag", "run", "task")
+    task.set("large", "x" * LARGE)
+    found = PutDefault("large", "1", None)
+    replies = backend.send(Commit((write(scope, *[found] * 4),), commit_id="four")).rows[0]
+    assert [len(row.text) for row in replies] == [LARGE + 2] * 4
+    store.asset("account").set("large", "y" * LARGE)
+    parts = (write(scope, Put("new", "1", None), *[found] * 3), write(ACCOUNT, found, Put("n", "1", None), found))
+    for commit_id in ("five", "five", None):
+        with pytest.raises(ValueTooLarge, match="more than 17 MiB; make several commits of it"):
+            backend.send(Commit(parts, commit_id=commit_id))
+    assert (task.keys(), store.asset("account").keys()) == (["large"], ["large"])
+    assert backend.send(Commit((write(scope, Put("new", "2", None)),), commit_id="five")).revisions == (2,)
+
+
+def test_what_is_only_checked_or_removed_is_not_answered(store: Verbs, backend: Verbs) -> None:
+    """So a transaction may read, and remove, more than a commit may answer."""
+    scope = TaskScope("dag", "run", "task")
+    task = store.task(scope)
+    for number in range(5):
+        task.set(f"large {number}", "x" * LARGE)
+    with task.transaction() as tx:
+        assert [len(tx.get(f"large {number}")) for number in range(5)] == [LARGE] * 5
+        tx.set("seen", 5)
+    checks = [Check(f"large {number}", number + 1) for number in range(5)]
+    removals = [Remove(f"large {number}") for number in range(5)]
+    receipt = backend.send(Commit((write(scope, *checks, *removals, Remove("absent")),)))
+    told = [(row.name, row.text, row.revision) for row in receipt.rows[0][:-1]]
+    assert told == [(f"large {number}", None, number + 1) for number in range(5)] * 2
+    assert (receipt.rows[0][-1], task.items()) == (None, [("seen", 5)])

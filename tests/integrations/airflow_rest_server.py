@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -61,7 +62,7 @@ class AirflowServer(ThreadingHTTPServer):
         if place not in {f"{row['dag_id']}/{row['dag_run_id']}/{row['task_id']}" for row in self.instances}:
             return 404, {"detail": "Task instance not found"}
         if method == "PUT":
-            self.state[place, path[7]] = body
+            self.state[place, path[7]] = {**body, "updated_at": datetime.now(UTC).isoformat()}
             return 204, None
         rows = [{"key": key, **held} for (at, key), held in sorted(self.state.items()) if at == place]
         page = rows[int(query["offset"]) :][: min(int(query["limit"]), self.page_limit)]
@@ -93,6 +94,9 @@ class _Handler(BaseHTTPRequestHandler):
         if parts.path == "/auth/token":
             airflow.tokens, airflow.left = airflow.tokens + 1, airflow.calls_a_token
             self._reply(200, {"access_token": f"token-{airflow.tokens}"})
+            return
+        if parts.path == "/api/v2/version":
+            self._reply(200, {"version": "3.3.2"})
             return
         airflow.left -= 1
         path = [unquote(part) for part in parts.path.removeprefix("/api/v2/").split("/")]

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.fernet import Fernet
 
 from outlast.errors import BackendError
 from outlast.integrations.airflow.packing import Packer
 from outlast.integrations.airflow.payload_sweep import clean, examine, past_bound
 from outlast.integrations.airflow.payloads import MARKER, Folder, ObjectStore, Payloads
-from outlast.integrations.airflow.references import READ_MARGIN, payload_of
+from outlast.integrations.airflow.references import READ_MARGIN, References, payload_of
 from outlast.testing import Clock
 
 from .payload_objects import PLACE, Asset, keeper, large, put
@@ -163,3 +164,38 @@ def test_without_the_database_tasks_payloads_are_over_after_the_default_retentio
     clock.advance(30 * 24 * 3600)
     references.refer(large("a"), Task(), "new", lambda: None)
     assert past_bound(payloads, days=30, now=clock()) == [old]
+
+
+@pytest.mark.parametrize(
+    ("packer", "why"),
+    [
+        (Packer(), "this process has no key"),
+        (Packer(keys=[Fernet.generate_key().decode()]), "the key in [outlast] state_encryption_keys does not open"),
+    ],
+)
+def test_without_the_right_key_a_sweep_says_so_of_a_workers_values(
+    payloads: Payloads, rows: SqliteRows, packer: Packer, why: str
+) -> None:
+    """Its references need no key to be compared, so that all would look well."""
+    right = Packer(keys=[Fernet.generate_key().decode()])
+    references = References(right, payloads, 500)
+    put(references, rows, 1, "small")
+    put(references, rows, large("a"), "large")
+    held = rows.text("small"), rows.text("large")
+    assert examine(payloads, rows, right, grace=0, now=2**61).unreadable == []
+    found = examine(payloads, rows, packer, grace=0, now=2**61)
+    assert sorted(text.partition(" cannot")[0] for text in found.unreadable) == ["the row large", "the row small"]
+    assert all(why in text for text in found.unreadable)
+    assert (found.orphans, found.lost, found.kept) == ([], [], 1)
+    assert clean(found, payloads, rows) == []
+    assert (rows.text("small"), rows.text("large")) == held
+    assert references.resolve(rows.reference("large")) == large("a")
+
+
+def test_a_payload_that_was_changed_is_named_with_its_key(tmp_path: Path, rows: SqliteRows) -> None:
+    folder = Folder(str(tmp_path / "payloads"))
+    put(keeper(folder), rows, large("a"), "changed")
+    (tmp_path / "payloads" / (payload_of(rows.reference("changed")) or "")).write_bytes(b"o1j1")
+    (problem,) = examine(folder, rows, Packer(), grace=0, now=2**61).unreadable
+    assert problem.startswith("the row changed cannot be read: the payload ")
+    assert "is not what was written (4 bytes, another digest): restore it from a backup, or give up the key" in problem

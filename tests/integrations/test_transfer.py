@@ -11,9 +11,10 @@ import pytest
 from outlast import Store, connect
 from outlast.errors import Unauthorized
 from outlast.integrations.airflow.airflow_rest import AirflowApi
+from outlast.integrations.airflow.export_journal import Journal
 from outlast.integrations.airflow.packing import Packer
 from outlast.integrations.airflow.references import References
-from outlast.integrations.airflow.transfer import Journal, Outcome, Unpacking, export_state, import_state
+from outlast.integrations.airflow.transfer import Outcome, Unpacking, export_state, import_state
 from outlast.values import Writer
 
 from .airflow_rest_server import AirflowServer
@@ -77,21 +78,77 @@ def test_an_airflow_that_was_set_up_anew_is_not_taken_for_filled(
     airflow.state.clear()
     told = exported(store, airflow, tmp_path / "journal")
     assert (told.written, told.same, len(told.skipped)) == (0, 0, 6)
-    assert "gone from Airflow since; --overwrite" in told.skipped[0].why
-    assert exported(store, airflow, tmp_path / "journal", overwrite=True).written == 6
+    assert "gone from Airflow since; --overwrite-newer" in told.skipped[0].why
+    assert exported(store, airflow, tmp_path / "journal", overwrite="older").skipped == told.skipped
+    assert airflow.state == {}
+    assert exported(store, airflow, tmp_path / "journal", overwrite="all").written == 6
     assert values(airflow) == wanted
 
 
-def test_what_tasks_have_written_since_stays_unless_it_is_to_be_overwritten(
+PLACE = "dag/r0/task"
+EARLIER, LATER = "2026-01-01T00:00:00Z", "2100-01-01T00:00:00Z"
+
+
+def test_what_was_exported_and_has_changed_since_stays_however_the_command_is_done_again(
+    store: Store, airflow: AirflowServer, tmp_path: Path
+) -> None:
+    """Also where the first command was told to replace what Airflow held before."""
+    filled(store, airflow, 1)
+    exported(store, airflow, tmp_path / "journal", overwrite="older")
+    for at in (EARLIER, LATER):
+        airflow.state[PLACE, "a"] = {"value": "newer", "expires_at": None, "updated_at": at}
+        for overwrite in ("nothing", "older"):
+            told = exported(store, airflow, tmp_path / "journal", overwrite=overwrite)
+            assert (told.written, told.same, told.skipped, told.left) == (0, 1, [], [f"{PLACE} a"])
+            assert airflow.state[PLACE, "a"]["value"] == "newer"
+    told = exported(store, airflow, tmp_path / "journal", overwrite="all")
+    assert (told.written, told.replaced) == (1, [f"{PLACE} a"])
+    assert airflow.state[PLACE, "a"]["value"] == 0
+
+
+def test_an_entry_written_since_its_export_replaces_what_is_older_when_told_to(
     store: Store, airflow: AirflowServer, tmp_path: Path
 ) -> None:
     filled(store, airflow, 1)
     exported(store, airflow, tmp_path / "journal")
-    airflow.state["dag/r0/task", "a"]["value"] = "newer"
-    told = exported(store, airflow, tmp_path / "journal")
-    assert (told.written, told.same, told.skipped) == (0, 2, [])
-    assert exported(store, airflow, tmp_path / "journal", overwrite=True).written == 1
-    assert airflow.state["dag/r0/task", "a"]["value"] == 0
+    store.task(PLACE).set("a", 0)
+    airflow.state[PLACE, "a"] = {"value": "newer", "expires_at": None, "updated_at": LATER}
+    told = exported(store, airflow, tmp_path / "journal", overwrite="older")
+    why = "Airflow has another value, written later; --overwrite-newer replaces it"
+    assert [(skipped.what, skipped.why) for skipped in told.skipped] == [(f"{PLACE} a", why)]
+    assert airflow.state[PLACE, "a"]["value"] == "newer"
+    airflow.state[PLACE, "a"]["updated_at"] = EARLIER
+    told = exported(store, airflow, tmp_path / "journal", overwrite="older")
+    assert (told.written, told.replaced) == (1, [f"{PLACE} a"])
+
+
+def test_without_a_journal_only_what_is_older_is_replaced(store: Store, airflow: AirflowServer, tmp_path: Path) -> None:
+    filled(store, airflow, 1)
+    airflow.state[PLACE, "a"] = {"value": "newer", "expires_at": None, "updated_at": LATER}
+    airflow.state[PLACE, "b"] = {"value": "older", "expires_at": None, "updated_at": EARLIER}
+    told = exported(store, airflow, tmp_path / "first")
+    assert [skipped.why.partition(";")[0] for skipped in told.skipped] == [
+        "Airflow has another value, written later",
+        "Airflow has another value",
+    ]
+    told = exported(store, airflow, tmp_path / "second", overwrite="older")
+    assert (told.replaced, [skipped.what for skipped in told.skipped]) == ([f"{PLACE} b"], [f"{PLACE} a"])
+    assert values(airflow) == {(PLACE, "a"): "newer", (PLACE, "b"): [0]}
+    assert exported(store, airflow, tmp_path / "third", overwrite="all").replaced == [f"{PLACE} a"]
+
+
+def test_what_the_store_has_that_is_newer_stays_too(store: Store, airflow: AirflowServer) -> None:
+    airflow.add("r0")
+    store.task(PLACE).set_many({"newer": 1, "older": 1})
+    airflow.state[PLACE, "newer"] = {"value": 2, "expires_at": None, "updated_at": EARLIER}
+    airflow.state[PLACE, "older"] = {"value": 2, "expires_at": None, "updated_at": LATER}
+    api = AirflowApi(airflow.url)
+    assert import_state(api, store, writer=ANN).written == 0
+    told = import_state(api, store, writer=ANN, overwrite="older")
+    assert (told.replaced, [skipped.what for skipped in told.skipped]) == ([f"{PLACE} older"], [f"{PLACE} newer"])
+    assert "the store has another value, written later; --overwrite-newer" in told.skipped[0].why
+    assert store.task(PLACE).items() == [("newer", 1), ("older", 2)]
+    assert import_state(api, store, writer=ANN, overwrite="all").replaced == [f"{PLACE} newer"]
 
 
 def test_a_row_past_its_time_is_not_another_value(store: Store, airflow: AirflowServer, tmp_path: Path) -> None:

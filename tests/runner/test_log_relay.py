@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -24,7 +27,10 @@ class Ends:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.relay = LogRelay(str(folder))
+        self.own = folder.with_name(f"{folder.name}-own.log")
+        self.own.write_text("said before\n")
+        with open(self.own, "ab") as own:
+            self.relay = LogRelay(str(folder), own.fileno())
         self.sender = LogSender(os.dup(self.relay.file))
         self.relay.order([("d", "r")], ["inbox"])
 
@@ -101,13 +107,16 @@ def test_nothing_is_written_of_what_was_not_ordered(ends: Ends, log: Any) -> Non
     [
         b"\0",
         b"\xc1" * 100,
+        b"",
         b"x" * 100_000,
+        b"\x93" + msgspec.msgpack.encode(SCOPE) + b"\xc4\x01x" + b"\x91" * 60_000 + b"\xc0",
+        b"\x92\x81\xa1z" + b"\x91" * 60_000 + b"\xc0",
         msgspec.msgpack.encode([{"type": "task", "dag_id": "d"}, b"x"]),
         msgspec.msgpack.encode(["/etc/passwd", b"x"]),
         msgspec.msgpack.encode([7, "text"]),
         b"\x92" * 5000,
     ],
-    ids=range(7),
+    ids=range(10),
 )
 def test_what_makes_no_sense_is_passed_over(ends: Ends, data: bytes) -> None:
     ends.raw(data)
@@ -143,6 +152,76 @@ def test_a_log_that_is_removed_begins_anew(ends: Ends) -> None:
     path.unlink()
     ends.sender(SCOPE, "after\n")
     assert ends.text("d", "r", "t", "trigger.log") == "after\n"
+
+
+# --- What the other process says of itself ------------------------------------------------------------------
+
+
+def test_what_it_says_of_itself_is_appended_to_a_file_it_does_not_have(ends: Ends) -> None:
+    output = os.dup(ends.relay.output)
+    os.write(output, b"hello\n")
+    os.set_blocking(output, False)
+    assert stat.S_ISFIFO(os.fstat(output).st_mode)
+    with pytest.raises(OSError, match="Invalid argument"):
+        os.ftruncate(output, 0)
+    os.write(output, b"again\n")
+    ends.sender(SCOPE, "goes on\n")
+    assert ends.text("d", "r", "t", "trigger.log") == "goes on\n"
+    assert ends.own.read_text() == "said before\nhello\nagain\n"
+    os.close(output)
+
+
+def test_either_end_may_go_before_the_other(ends: Ends) -> None:
+    log = ends.folder / "d" / "r" / "t" / "trigger.log"
+    output = os.dup(ends.relay.output)
+    ends.relay.given()
+    os.close(output)
+    ends.sender(SCOPE, "still heard\n")
+    until = time.monotonic() + 10
+    while not (log.exists() and log.read_text()):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    ends.sender._socket.close()
+    ends.relay._thread.join(10)
+    assert not ends.relay._thread.is_alive()
+    assert log.read_text() == "still heard\n"
+
+
+def test_an_end_that_will_send_no_more_costs_no_time_and_the_other_goes_on(ends: Ends) -> None:
+    output = os.dup(ends.relay.output)
+    ends.sender._socket.shutdown(socket.SHUT_WR)
+    used = time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - used < 0.1
+    os.write(output, b"still here\n")
+    ends.relay.close()
+    assert ends.own.read_text() == "said before\nstill here\n"
+    os.close(output)
+
+
+def test_a_close_waits_for_no_one_who_keeps_the_other_ends_open(ends: Ends) -> None:
+    output = os.dup(ends.relay.output)
+    began = time.monotonic()
+    ends.relay.close()
+    assert time.monotonic() - began < 1.0
+    assert not ends.relay._thread.is_alive()
+    with pytest.raises(BrokenPipeError):
+        os.write(output, b"to nobody\n")
+    os.close(output)
+
+
+def test_what_cannot_have_a_thread_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    if sys.platform != "linux":
+        pytest.skip("optional: open files are counted in /proc")
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with open(tmp_path / "own", "wb") as own:
+        before = os.listdir("/proc/self/fd")
+        with pytest.raises(OSError, match="can't start new thread"):
+            LogRelay(str(tmp_path), own.fileno())
+        assert os.listdir("/proc/self/fd") == before
 
 
 # --- Links ---------------------------------------------------------------------------------------------------

@@ -212,6 +212,29 @@ def test_what_a_trigger_logs_lands_in_the_closed_folder_whole(remote: Remote) ->
     assert (remote.secret / "logs" / "triggerer.log").exists()
 
 
+OWN = """
+def own():
+    import stat
+    os.write(2, b"said by the trigger\\n")
+    kind = stat.S_ISFIFO(os.fstat(2).st_mode)
+    return [kind, tried(read, "/proc/self/fd/2"), tried(os.ftruncate, 2, 0), tried(os.ftruncate, 1, 0)]
+
+with DAG("d"):
+    Wait("own", task_id="t")
+"""
+
+
+def test_the_log_of_the_process_can_be_neither_read_nor_emptied_by_triggers(walled: Remote) -> None:
+    walled.dag(WAITS + OWN)
+    log = walled.secret / "logs" / "triggerer.log"
+    log.parent.mkdir(exist_ok=True)
+    log.write_text("what the one before has said\n")
+    told = walled.run("--run-id", "r")
+    assert told.status == 0, told.err
+    assert walled.state("t")["seen"] == [True, "PermissionError", "OSError", "OSError"]
+    assert log.read_text() == "what the one before has said\nsaid by the trigger\n"
+
+
 def test_links_in_a_folder_that_the_user_may_write_to_lead_nowhere(walled: Remote) -> None:
     walled.dag(WAITS + TALKS)
     logs, elsewhere = walled.folder / "logs", walled.secret / "precious"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import tempfile
 from pathlib import Path
@@ -254,3 +255,38 @@ def test_processes_of_a_run_are_found_by_their_mark(ground: Ground) -> None:
     assert sorted(ground.left()) == sorted([program.pid, row.supervisor.pid, child])
     (ground.folder / "go").touch()
     assert program.ends().status == 0
+
+
+# --- want of room ------------------------------------------------------------------------------------------------
+
+ONE_AFTER_THE_OTHER = """
+with DAG("d"):
+
+    @task
+    def early():
+        mark("early")
+        wait_for("go")
+
+    @task
+    def late():
+        mark("late")
+
+    early() >> late()
+"""
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="optional: only Linux changes another process's limits")
+def test_a_worker_for_which_there_is_no_room_is_started_later(ground: Ground) -> None:
+    """A system that has no more processes or files for a moment does not end every run there is."""
+    ground.dag(ONE_AFTER_THE_OTHER)
+    program = ground.start("--run-id", "r")
+    ground.appears("marks")
+    soft, hard = resource.prlimit(program.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(program.pid, resource.RLIMIT_NOFILE, (0, hard))
+    (ground.folder / "go").touch()
+    ground.until(lambda: "no worker can be started (Too many open files); trying again in 2 s" in program.err, "said")
+    resource.prlimit(program.pid, resource.RLIMIT_NOFILE, (soft, hard))
+    told = program.ends()
+    assert told.status == 0, told.err
+    assert ground.marks == ["early", "late"]
+    assert "ResourceWarning" not in told.err

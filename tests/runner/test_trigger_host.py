@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import groupby
@@ -16,6 +17,7 @@ import pytest
 
 from outlast.runner.trigger_host import BLOCKS, TriggerHost
 from outlast.runner.triggerer import LocalTriggerer
+from outlast.runner.users import User
 from outlast.runner.watching import Watcher
 from support.house import House
 from support.running import exists
@@ -118,6 +120,43 @@ def test_a_triggerer_that_ends_with_nobody_to_blame_begins_again_ever_later(kept
         f"{house.logs}/triggerer.log"
         for pause in (2, 4)
     ]
+
+
+def test_one_that_cannot_be_started_is_started_later_and_leaves_nothing_open(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = kept.house
+    house.run()
+    house.defer("File", name="go")
+    (house.folder / "go").write_text("x")
+    threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as broken:
+        broken.setattr(sys, "executable", str(house.folder / "none"))
+        for _ in range(3):
+            kept.look()
+            kept.host.begin_at = 0.0
+        assert (kept.host.triggerer, kept.host.pause) == (None, 8.0)
+    assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == (threads, files)
+    assert kept.said == [
+        f"the process of the triggers cannot be started: [Errno 2] No such file or directory: "
+        f"'{house.folder}/none'; that is tried again in {pause} s"
+        for pause in (2, 4, 8)
+    ]
+    kept.until(lambda: kept.state("t") == "scheduled", "it goes on")
+
+
+def test_another_user_s_that_cannot_be_started_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if sys.platform != "linux":
+        pytest.skip("optional: open files are counted in /proc")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+    user = User("me", os.geteuid(), os.getegid(), (), str(tmp_path))
+    threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        with pytest.raises(OSError, match=r"No such file|not permitted"):  # who is not root may not say whose it is
+            LocalTriggerer("http://127.0.0.1:1", str(tmp_path / "logs"), None, {}, user)
+    assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == (threads, files)
 
 
 def test_a_triggerer_that_is_stopped_is_replaced_and_nobody_is_blamed(kept: Kept) -> None:

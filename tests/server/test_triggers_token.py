@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +20,13 @@ from outlast import requests as state
 from outlast import run_requests as runs
 from outlast.config import ClientSettings, Config
 from outlast.requests import Commit, Once, Part, Read
+from outlast.runner.trigger_host import RENEW_AFTER
 from outlast.server import airflow_api, outlast_api
 from outlast.server.identity import Who
 from outlast.server.rights import RULES, allowed
-from outlast.server.tokens import REMEMBERED, TRIGGERS_SECONDS, Tokens
-from outlast.token_requests import MakeSecret, RevokeToken
+from outlast.server.signing import TriggersClaims
+from outlast.server.tokens import REMEMBERED, TRIGGERS_SECONDS, UNLISTED_SECONDS, Tokens
+from outlast.token_requests import BYTES, CreateToken, MakeSecret, RevokeToken, digest_of, token_text
 from outlast.values import AssetScope, Writer
 from support.asking import LIAR, MINE, ON_VICTIM, OWN, SET, VICTIM, named, on
 from support.clock import Clock
@@ -148,12 +151,20 @@ def who_shows(tokens: Tokens, token: str) -> Who:
     return asyncio.run(tokens.who(token))
 
 
+def listed(store: Store, tokens: Tokens, seconds: int | None = None) -> Who:
+    """Return a runner with a token in the store, good for so long."""
+    text = token_text("runner", os.urandom(BYTES))
+    until = None if seconds is None else store.clock() + seconds * 1_000_000
+    store.backend.send(CreateToken(digest_of(text), "runner", "box", ANN, ("*",), until))
+    return who_shows(tokens, text)
+
+
 @pytest.mark.parametrize("role", ["runner", "admin"])
 def test_a_token_of_triggers_is_for_the_dags_of_who_asks_for_it(store: Store, clock: Clock, role: Any) -> None:
     tokens = Tokens(store.backend, clock)
     began = clock.now // 1_000_000 * 1_000_000
     who = who_shows(tokens, given(tokens, Who(role, "box", ("sales", "s*"))))
-    until = began + TRIGGERS_SECONDS * 1_000_000
+    until = began + UNLISTED_SECONDS * 1_000_000
     assert who == Who("triggers", "triggers", ("sales", "s*"), None, until=until)
 
 
@@ -165,12 +176,50 @@ def test_a_list_of_what_is_deferred_brings_none_unasked(store: Store, clock: Clo
 
 def test_a_token_of_triggers_ends_after_a_day(store: Store, clock: Clock) -> None:
     tokens = Tokens(store.backend, clock)
-    token = given(tokens, Who("runner", "box"))
-    clock.move(seconds=TRIGGERS_SECONDS - 2)
+    ends_after(clock, tokens, given(tokens, listed(store, tokens)), TRIGGERS_SECONDS)
+
+
+def ends_after(clock: Clock, tokens: Tokens, token: str, seconds: int) -> None:
+    clock.move(seconds=seconds - 2)
     assert who_shows(tokens, token).role == "triggers"
     clock.move(seconds=2)
     with pytest.raises(Unauthorized, match="has expired; the runner that started them gets another"):
         who_shows(tokens, token)
+
+
+def test_triggers_of_an_admin_that_ends_with_a_server_have_an_hour(store: Store, clock: Clock) -> None:
+    first, second = Tokens(store.backend, clock), Tokens(store.backend, clock)
+    admin = first.local("root")
+    token = given(first, who_shows(first, admin))
+    with pytest.raises(Unauthorized):
+        who_shows(second, admin)
+    ends_after(clock, second, token, 3600)
+
+
+def test_a_runner_asks_for_a_younger_one_before_the_shortest_ends() -> None:
+    assert 2 * RENEW_AFTER <= UNLISTED_SECONDS <= TRIGGERS_SECONDS
+
+
+def test_a_token_of_triggers_ends_with_that_of_their_runner(store: Store, clock: Clock) -> None:
+    tokens = Tokens(store.backend, clock)
+    runner = listed(store, tokens, seconds=90)
+    token = given(tokens, runner)
+    until = who_shows(tokens, token).until
+    assert until is not None
+    assert runner.until is not None
+    assert runner.until - 1_000_000 < until <= runner.until
+    ends_after(clock, tokens, token, 90)
+
+
+def test_triggers_do_not_outlast_a_runner_s_token_whatever_theirs_says(store: Store, clock: Clock) -> None:
+    tokens = Tokens(store.backend, clock)
+    runner = listed(store, tokens, seconds=90)
+    token = asyncio.run(tokens._signing.signed(TriggersClaims, TRIGGERS_SECONDS, dags=("*",), by=runner.token_id))
+    assert who_shows(tokens, token).role == "triggers"
+    clock.move(seconds=91)
+    later = Tokens(store.backend, clock)
+    with pytest.raises(Unauthorized, match="token 1, for which this one was given, is not good any more"):
+        who_shows(later, token)
 
 
 def test_a_token_of_triggers_is_good_under_two_secrets(store: Store, clock: Clock) -> None:

@@ -291,14 +291,17 @@ class _Batch:
             )
         if not request.create:
             _refuse_missing(pictures)
-        return [
-            (picture, self._decided(part, picture, request.writer))
-            for part, picture in zip(request.parts, pictures, strict=True)
-        ]
+        decided: list[tuple[_Picture, rules.Decision]] = []
+        answered = 0
+        for part, picture in zip(request.parts, pictures, strict=True):
+            decision = self._decided(part, picture, request.writer, answered)
+            decided.append((picture, decision))
+            answered = decision.answered
+        return decided
 
-    def _decided(self, part: Part, picture: _Picture, writer: Writer) -> rules.Decision:
+    def _decided(self, part: Part, picture: _Picture, writer: Writer, answered: int) -> rules.Decision:
         by = rules.local(writer, part.scope)
-        return rules.decide(part.operations, picture.rows, picture.scope.revision, self.now, by)
+        return rules.decide(part.operations, picture.rows, picture.scope.revision, self.now, by, answered)
 
     def _check_fence(self, request: Commit) -> None:
         if request.fence is not None:

@@ -144,8 +144,8 @@ def _values_of(id: str | None, place: int) -> str:
 
 
 def _apart(operation: Operation, row: Row | None) -> str | None:
-    """Return the value an operation was answered with, unless the operation says it itself."""
-    return None if row is None or type(operation) is Put else row.text
+    """Return the value an operation was answered with, where there is no answer without it."""
+    return row.text if row is not None and isinstance(operation, Increment | PutDefault) else None
 
 
 def _without_values(receipt: Receipt) -> Receipt:

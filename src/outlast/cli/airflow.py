@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..backends import file_of
 from ..config import DEFAULT_ORIGIN, load, resolve_url
-from ..errors import ConfigError
+from ..errors import ConfigError, NotFound
 from ..values import system_clock
 from . import show
-from .opening import opened
+from .airflow_said import Progress, end_sweep, end_transfer, listed
+from .opening import opened, refuse_lost, stands_at
 from .options import Commands, Mistake, Place, as_json, at_place, duration
 from .person import person
 
 if TYPE_CHECKING:
     from ..integrations.airflow.airflow_rest import AirflowApi
     from ..integrations.airflow.backend_settings import BackendSettings
-    from ..integrations.airflow.payload_sweep import Findings
     from ..integrations.airflow.payloads import Payloads
-    from ..integrations.airflow.transfer import Outcome, Unpacking
+    from ..integrations.airflow.transfer import Overwrite, Unpacking
 
 __all__ = ["airflow"]
 
@@ -33,8 +34,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 TOKEN, PASSWORD = "OUTLAST_AIRFLOW_TOKEN", "OUTLAST_AIRFLOW_PASSWORD"
 GRACE = timedelta(hours=1)
-#: Lines of a list that are shown to people; documents have them all.
-SHOWN = 20
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -63,6 +62,22 @@ def with_airflow(option: str) -> Callable[[F], F]:
         return command
 
     return with_options
+
+
+def overwriting(target: str, replacing: str) -> Callable[[F], F]:
+    """Give a command the options that say what of its target may be replaced."""
+
+    def with_options(command: F) -> F:
+        older = f"Also replace other values in {target}, if last written before {replacing}."
+        newer = f"Also replace those written later than {replacing}: what was done since is lost."
+        command = click.option("--overwrite-newer", is_flag=True, help=newer)(command)
+        return click.option("--overwrite", is_flag=True, help=older)(command)
+
+    return with_options
+
+
+def _overwrite(older: bool, newer: bool) -> Overwrite:
+    return "all" if newer else "older" if older else "nothing"
 
 
 # --- doctor --------------------------------------------------------------------------------------------------
@@ -98,7 +113,7 @@ def doctor(as_json: bool) -> None:
 @click.argument("store", metavar="STORE")
 @with_airflow("--to")
 @click.option("--dag", "dag_id", metavar="DAG", help="Only this dag's tasks, and no assets.")
-@click.option("--overwrite", is_flag=True, help="Also replace what Airflow's tasks have written since.")
+@overwriting("Airflow", "the store's")
 @click.option(
     "--journal",
     metavar="FILE",
@@ -115,36 +130,47 @@ def exporting(
     password: str | None,
     dag_id: str | None,
     overwrite: bool,
+    overwrite_newer: bool,
     journal: str,
     as_json: bool,
 ) -> None:
     """Write the live entries of a store into an Airflow 3.3 over its REST API, each with its expiry.
 
     The DAG runs must be there: upgrade Airflow first. Interrupted, the same command goes on; done twice, nothing
-    changes. What Airflow holds otherwise is left alone. What it cannot hold is listed at the end, and the exit status
-    is then 65.
+    changes, and what has changed in Airflow since it was exported stays. What Airflow holds otherwise is left alone;
+    --overwrite replaces what was written there before the store's entry. What Airflow cannot hold is listed at the
+    end, and the exit status is then 65.
 
     \b
     outlast airflow export /srv/state/outlast.db --to http://airflow.example:8080
     outlast airflow export https://outlast.example --to https://airflow.example --dag nightly
     """
-    from ..integrations.airflow.transfer import Journal, export_state
+    from ..integrations.airflow.export_journal import Journal
+    from ..integrations.airflow.transfer import export_state
 
+    _refuse_missing(store)
     api = _api(airflow_url, token, user, password)
     done = Journal(journal, api.url)
     try:
         with opened(store, create=False, reveal=True) as source, Progress("exported") as progress:
-            outcome = export_state(source, api, done, dag_id=dag_id, overwrite=overwrite, progress=progress.tell)
+            outcome = export_state(
+                source,
+                api,
+                done,
+                dag_id=dag_id,
+                overwrite=_overwrite(overwrite, overwrite_newer),
+                progress=progress.tell,
+            )
     finally:
         done.close()
-    _end(outcome, "Airflow", as_json)
+    end_transfer(outcome, "Airflow", as_json)
 
 
 @airflow.command("import", short_help="Write what an Airflow 3.3 holds into a store.")
 @at_place
 @with_airflow("--from")
 @click.option("--dag", "dag_id", metavar="DAG", help="Only this dag's tasks, and no assets.")
-@click.option("--overwrite", is_flag=True, help="Also replace other values in the store.")
+@overwriting("the store", "Airflow's")
 @as_json
 def importing(
     place: Place,
@@ -154,6 +180,7 @@ def importing(
     password: str | None,
     dag_id: str | None,
     overwrite: bool,
+    overwrite_newer: bool,
     as_json: bool,
 ) -> None:
     """Write what an Airflow 3.3 holds into a store over its REST API, each entry with its expiry.
@@ -176,10 +203,22 @@ def importing(
             writer=person(),
             unpacking=_unpacking(),
             dag_id=dag_id,
-            overwrite=overwrite,
+            overwrite=_overwrite(overwrite, overwrite_newer),
             progress=progress.tell,
         )
-    _end(outcome, "the store", as_json)
+    end_transfer(outcome, "the store", as_json)
+
+
+def _refuse_missing(store: str) -> None:
+    """Raise NotFound where there is nothing to export; whatever else is wrong with a store shows when it is opened."""
+    settings = load()
+    path = file_of(resolve_url(store, settings)[0], settings)
+    if path is not None and not stands_at(path):
+        refuse_lost(path)
+        raise NotFound(
+            f"there is no store at {path}, so there is nothing to export; give the file, or the URL, that Airflow's "
+            "tasks have used ([outlast] url)"
+        )
 
 
 def _api(url: str, token: str | None, user: str | None, password: str | None) -> AirflowApi:
@@ -203,41 +242,6 @@ def _unpacking() -> Unpacking:
     except ConfigError:
         return Unpacking()
     return Unpacking(settings.packer(), settings.references())
-
-
-class Progress:
-    """One line that a terminal rewrites while entries are moved; otherwise a line every thousand."""
-
-    def __init__(self, done: str) -> None:
-        self.done, self.told = done, 0
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if sys.stderr.isatty():
-            click.echo("\r\x1b[K", nl=False, err=True)
-
-    def tell(self, outcome: Outcome) -> None:
-        number = outcome.written + outcome.same + len(outcome.skipped)
-        if sys.stderr.isatty():
-            click.echo(f"\r{number:,} entries, {outcome.written:,} {self.done} …", nl=False, err=True)
-        elif number - self.told >= 1000:
-            self.told = number
-            show.note(f"{number:,} entries, {outcome.written:,} {self.done}")
-
-
-def _end(outcome: Outcome, target: str, as_json: bool) -> None:
-    if as_json:
-        show.document({"written": outcome.written, "same": outcome.same, "skipped": outcome.skipped})
-    else:
-        for skipped in outcome.skipped:
-            show.line(f"not taken over: {skipped.what}: {skipped.why}")
-        entries = show.count(outcome.written, "entry", "entries")
-        show.line(
-            f"{entries} written to {target}, {outcome.same:,} there already, {len(outcome.skipped):,} not taken over"
-        )
-    raise click.exceptions.Exit(Mistake.exit_code if outcome.skipped else 0)
 
 
 # --- Upkeep of large and of encrypted values -----------------------------------------------------------------
@@ -269,7 +273,7 @@ def sweep(delete: bool, grace: timedelta, drop_lost: bool, even_all: bool, by_ag
     outlast airflow sweep
     outlast airflow sweep --delete
     """
-    settings = _settings()
+    settings = _settings_of_33()
     payloads = settings.payloads()
     if payloads is None:
         raise ConfigError("no large values are kept outside the database: [outlast] state_offload_url is not set")
@@ -287,38 +291,7 @@ def sweep(delete: bool, grace: timedelta, drop_lost: bool, even_all: bool, by_ag
             "the right database, say --even-all"
         )
     failed = clean(found, payloads, rows, drop_lost=drop_lost) if delete else []
-    _show_sweep(found, failed, delete, drop_lost, as_json)
-
-
-def _show_sweep(found: Findings, failed: list[str], delete: bool, drop_lost: bool, as_json: bool) -> None:
-    lost = [row.name for row in found.lost]
-    if as_json:
-        expired = [row.name for row, _ in found.expired]
-        told = {"deleted": delete, "orphans": found.orphans, "expired": expired, "lost": lost}
-        unsure = {"unreadable": found.unreadable, "withheld": found.withheld}
-        show.document({**told, **unsure, "young": found.young, "kept": found.kept, "failed": failed})
-    else:
-        verb = "Removed" if delete else "Would remove"
-        _listed(f"{verb} {show.count(len(found.orphans), 'value')} that nothing refers to", found.orphans)
-        names = [row.name for row, _ in found.expired]
-        _listed(f"{verb} {show.count(len(names), 'row')} past their time, with their values", names)
-        _listed(f"{show.count(len(lost), 'row')} whose value is lost{' removed' if delete and drop_lost else ''}", lost)
-        unreadable = f"{show.count(len(found.unreadable), 'row')} that cannot be read"
-        _listed(f"{unreadable}, left with {show.count(found.withheld, 'value')} that may be theirs", found.unreadable)
-        show.line(f"{found.kept:,} values are referred to, {found.young:,} are too young to say.")
-        for problem in failed:
-            show.line(f"PROBLEM: {problem}")
-    is_left = found.unreadable or (lost and not (delete and drop_lost))
-    raise click.exceptions.Exit(Mistake.exit_code if failed or is_left else 0)
-
-
-def _listed(title: str, names: list[str]) -> None:
-    if names:
-        show.line(f"{title}:")
-        for name in names[:SHOWN]:
-            show.line(f"  {name}")
-        if len(names) > SHOWN:
-            show.line(f"  and {len(names) - SHOWN:,} more")
+    end_sweep(found, failed, delete, drop_lost, as_json)
 
 
 def _sweep_by_age(settings: BackendSettings, payloads: Payloads, delete: bool, as_json: bool) -> None:
@@ -332,7 +305,7 @@ def _sweep_by_age(settings: BackendSettings, payloads: Payloads, delete: bool, a
         show.document({"deleted": delete, "orphans": names, "failed": failed})
     else:
         over = f"of tasks, over {settings.retention_days} days old"
-        _listed(f"{'Removed' if delete else 'Would remove'} {show.count(len(names), 'value')} {over}", names)
+        listed(f"{'Removed' if delete else 'Would remove'} {show.count(len(names), 'value')} {over}", names)
         if not names:
             show.line(f"There is no value {over}.")
         for problem in failed:
@@ -340,13 +313,15 @@ def _sweep_by_age(settings: BackendSettings, payloads: Payloads, delete: bool, a
     raise click.exceptions.Exit(Mistake.exit_code if failed else 0)
 
 
-@airflow.command(short_help="Encrypt anew, with the first key, what is kept under an older one.")
+@airflow.command(short_help="Encrypt, with the first key, what is plain or kept under an older one.")
 @as_json
 def rotate(as_json: bool) -> None:
     """Write anew what is not encrypted with the first key of [outlast] state_encryption_keys, while tasks go on.
 
-    It runs where Airflow and its database are. When it is done, and `outlast airflow sweep` has removed the large
-    values it has replaced, the older keys can be taken from the setting. Exit 65: something cannot be read.
+    Plain values from before the backend or its keys are encrypted too, as the backends set here would write them. It
+    runs where Airflow and its database are, with the settings of the workers and of the API server. When it is done,
+    and `outlast airflow sweep` has removed the large values it has replaced, the older keys can be taken from the
+    setting. Exit 65: something cannot be read.
 
     \b
     outlast airflow rotate
@@ -354,17 +329,38 @@ def rotate(as_json: bool) -> None:
     from ..integrations.airflow.metadata import AirflowRows
     from ..integrations.airflow.rotation import rotate as run_rotation
 
-    settings = _settings()
-    done = run_rotation(AirflowRows(), settings.packer(), settings.payloads())
+    settings = _settings_of_33()
+    done = run_rotation(AirflowRows(), settings.packer(), settings.payloads(), settings.writing())
     if as_json:
         told = {"rewritten": done.rewritten, "current": done.current, "changed_meanwhile": done.passed_over}
-        show.document({**told, "unreadable": done.unreadable})
+        show.document({**told, "plain": done.plain, "unreadable": done.unreadable})
     else:
         for problem in done.unreadable:
             show.line(f"PROBLEM: {problem}")
         entries = show.count(done.rewritten, "value")
         show.line(f"{entries} written anew, {done.current:,} current already, {done.passed_over:,} changed meanwhile.")
+        if done.plain:
+            show.line(f"{show.count(done.plain, 'value')} left plain: {_why_plain(settings)}.")
     raise click.exceptions.Exit(Mistake.exit_code if done.unreadable else 0)
+
+
+def _why_plain(settings: BackendSettings) -> str:
+    if not settings.keys:
+        return "[outlast] state_encryption_keys is not set here"
+    if not settings.is_worker and not settings.is_server:
+        return (
+            "no backend of outlast's is set here to write them ([workers] state_store_backend or [state_store] backend)"
+        )
+    return "a worker's backend cannot keep them exactly; a task that sets them anew is told why"
+
+
+def _settings_of_33() -> BackendSettings:
+    settings = _settings()
+    from ..integrations.airflow import where
+
+    if not where.is_native():
+        raise ConfigError("this needs Airflow 3.3 or later: what it looks after is kept by the state store of that one")
+    return settings
 
 
 def _settings() -> BackendSettings:

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from types import FrameType
 from typing import Any
 
@@ -102,16 +102,18 @@ class Launched:
     ) -> None:
         self.aftermath, self._why_killed = aftermath, ""
         self._last: tuple[str, str] | None = None
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "outlast.runner.aftermath"],
-            stdin=subprocess.PIPE,
-            stdout=self._said,
-            stderr=subprocess.DEVNULL if log is None else log,
-            start_new_session=True,
-            env=environ,
-            **(options or {}),
-        )
+        with ExitStack() as opened:
+            self._said = opened.enter_context(tempfile.TemporaryFile())
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "outlast.runner.aftermath"],
+                stdin=subprocess.PIPE,
+                stdout=self._said,
+                stderr=subprocess.DEVNULL if log is None else log,
+                start_new_session=True,
+                env=environ,
+                **(options or {}),
+            )
+            opened.pop_all()
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(msgspec.json.encode(aftermath) + b"\n")

@@ -14,6 +14,7 @@ from ..run_requests import Attempts, ListAttempts, NoteAftermath, RunRow, TaskRo
 from ..store import Store
 from ..values import TaskScope
 from .aftermath import DONE, FAILED, NOT_CANCELLABLE, Aftermath, Launched, job_of
+from .processes import is_for_want_of_room
 from .starting import Starter
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ __all__ = ["MOST", "Afterwards"]
 TRIES, MOST = 3, 10
 #: Seconds before it is tried again: as many times these as it was tried.
 PAUSE = 2.0
+#: Seconds before a process is started that could not be for want of room.
+WAIT_FOR_ROOM = 5.0
 
 Key: TypeAlias = tuple[TaskScope, int]
 
@@ -89,6 +92,12 @@ class Afterwards:
             self.launched[key] = self.starter.aftermath(aftermath, self.dag.tasks[row.scope.task_id])
         except NotFound:
             self.tried[key] = self.tries
+            return
+        except OSError as error:
+            if not is_for_want_of_room(error):
+                raise
+            self.again_at[key] = time.monotonic() + WAIT_FOR_ROOM
+            self.say(f"what is due after {row.scope} cannot be started ({error.strerror}); trying again")
             return
         self.again_at[key] = float("inf")
 

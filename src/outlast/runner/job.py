@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import msgspec
@@ -115,21 +115,29 @@ class LocalWorker:
     """
 
     def __init__(self, environ: Mapping[str, str] | None = None, options: Mapping[str, Any] | None = None) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115
         import socket  # costs what reads this module, but starts no worker, 3 ms
 
-        self._commands, theirs = socket.socketpair()
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "outlast.runner.worker", *(["log"] if options else [])],
-                stdin=theirs.fileno(),
-                stdout=self._said,
-                stderr=self._errors,
-                start_new_session=True,
-                env=environ,
-                **(options or {}),
-            )
+        with ExitStack() as opened:
+            self._errors = opened.enter_context(tempfile.TemporaryFile())
+            self._said = opened.enter_context(tempfile.TemporaryFile())
+            commands, theirs = socket.socketpair()
+            self._commands = opened.enter_context(commands)
+            with theirs:
+                self.process = self._started(theirs.fileno(), environ, options)
+            opened.pop_all()
+
+    def _started(
+        self, commands: int, environ: Mapping[str, str] | None, options: Mapping[str, Any] | None
+    ) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "outlast.runner.worker", *(["log"] if options else [])],
+            stdin=commands,
+            stdout=self._said,
+            stderr=self._errors,
+            start_new_session=True,
+            env=environ,
+            **(options or {}),
+        )
 
     def give(self, job: Job, log: int | None = None) -> None:
         """Hand it what it has to do, and the open log where it could not open that itself."""

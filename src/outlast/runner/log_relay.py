@@ -6,6 +6,7 @@ only that it has ordered. A message is one packet, so that threads and forked pr
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
@@ -13,8 +14,9 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
+from io import FileIO
 
 import msgspec
 
@@ -32,11 +34,15 @@ PATIENCE = 1.0
 AFTERWARDS = 60.0
 #: Seconds to write down what is left when the other end has gone.
 GRACE = 3.0
+#: Messages taken then at most: more than can be waiting.
+LEFT = 4096
 
 #: Packets: whole and in order. The second kind is for systems that lack the first.
 _KIND = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_DGRAM
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
+#: What is waited for, and what says that nothing more comes but what is there.
+_COMES, _OVER = select.POLLIN, select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 
 
 class _Text(msgspec.Struct, frozen=True, array_like=True):
@@ -47,25 +53,44 @@ class _Text(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LogRelay:
-    """The runner's end: a thread that writes down, in the folder of the logs, what comes."""
+    """The runner's end: a thread that writes down, in the folder of the logs, what comes.
 
-    def __init__(self, folder: str) -> None:
+    What the other process says of itself comes by a pipe, and goes to `own`, an open file: who had that file could
+    read and empty it.
+    """
+
+    def __init__(self, folder: str, own: int) -> None:
         self.folder = folder
-        self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, _KIND)
-        self._theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * LONGEST)
         self._ordered: dict[Log | tuple[str, str], float] = {}
         self._open: tuple[Log, int] | None = None
         self._thread = threading.Thread(target=self._write_down, name="outlast-trigger-logs", daemon=True)
-        self._thread.start()
+        with ExitStack() as made:
+            self._own = made.enter_context(FileIO(os.dup(own), "wb"))
+            self._ours, self._theirs = map(made.enter_context, socket.socketpair(socket.AF_UNIX, _KIND))
+            self._heard, self._said = map(made.enter_context, _pipe())
+            self._woken, self._wake = map(made.enter_context, _pipe())
+            self._ours.setblocking(False)
+            self._theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * LONGEST)
+            try:
+                self._thread.start()
+            except RuntimeError as error:  # how Python says that there may be no more threads
+                raise OSError(errno.EAGAIN, f"{error}") from None
+            made.pop_all()
 
     @property
     def file(self) -> int:
         """The open file that the other process is to be given."""
         return self._theirs.fileno()
 
+    @property
+    def output(self) -> int:
+        """The open file that is to be the other process's standard output and error."""
+        return self._said.fileno()
+
     def given(self) -> None:
-        """Let go of the other end: the other process has it."""
+        """Let go of the other ends: the other process has them."""
         self._theirs.close()
+        self._said.close()
 
     def order(self, runs: Iterable[tuple[str, str]], watchers: Iterable[str]) -> None:
         """Say what may be written about from here on: runs, by their DAG's and their own id, and watchers by name."""
@@ -75,18 +100,44 @@ class LogRelay:
 
     def close(self) -> None:
         """Write down what has come, and take nothing more."""
-        with suppress(OSError):
-            self._ours.shutdown(socket.SHUT_RD)
+        self.given()
+        self._wake.close()
         self._thread.join(GRACE)
 
     def _write_down(self) -> None:
-        with self._ours:
-            while data := self._ours.recv(LONGEST):
-                with suppress(msgspec.DecodeError, InvalidKey, OSError):
-                    told = msgspec.msgpack.decode(data, type=_Text)
-                    self._append(self._allowed(told.log), told.text)
+        with self._ours, self._heard, self._woken, self._own:
+            self._listen()
         if self._open is not None:
             os.close(self._open[1])
+
+    def _listen(self) -> None:
+        """Take what comes, from either in turn, until neither has more to say or this end is closed."""
+        sources = {self._ours.fileno(): self._take, self._heard.fileno(): self._take_own}
+        waiting = select.poll()
+        for file in (self._woken.fileno(), *sources):
+            waiting.register(file, _COMES | _OVER)
+        while sources:
+            for file, what in waiting.poll():
+                if file not in sources:
+                    _take_rest(sources.values())
+                    return
+                if what & _OVER:
+                    waiting.unregister(file)
+                    _take_rest([sources.pop(file)])
+                else:
+                    sources[file]()
+
+    def _take(self) -> None:
+        """Take one message; of an empty one nobody can tell that it is not the end, so only `poll` says that."""
+        data = self._ours.recv(LONGEST)
+        with suppress(Exception):  # it may be anything: what is made up must not end the thread
+            told = msgspec.msgpack.decode(data, type=_Text)
+            self._append(self._allowed(told.log), told.text)
+
+    def _take_own(self) -> None:
+        data = os.read(self._heard.fileno(), LONGEST)
+        with suppress(OSError):
+            _write(self._own.fileno(), data)
 
     def _allowed(self, log: Log) -> Log:
         if isinstance(log, TaskScope):
@@ -104,8 +155,26 @@ class LogRelay:
                 os.close(file)
             file = open_inside(self.folder, log_of(self.folder, log))
             self._open = log, file
-        while text:
-            text = text[os.write(file, text) :]
+        _write(file, text)
+
+
+def _pipe() -> tuple[FileIO, FileIO]:
+    """Return both ends of a new pipe; what is read from it is there already."""
+    theirs = os.pipe()
+    os.set_blocking(theirs[0], False)
+    return FileIO(theirs[0], "rb"), FileIO(theirs[1], "wb")
+
+
+def _take_rest(takes: Iterable[Callable[[], None]]) -> None:
+    for take in takes:
+        with suppress(OSError):
+            for _ in range(LEFT):
+                take()
+
+
+def _write(file: int, text: bytes) -> None:
+    while text:
+        text = text[os.write(file, text) :]
 
 
 def open_inside(folder: str, path: str) -> int:

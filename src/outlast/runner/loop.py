@@ -58,6 +58,8 @@ Observer: TypeAlias = Callable[[RunDetail], None]
 NOTICE = 1.0
 #: Times a supervisor may fail to claim an attempt before the run is paused.
 LAUNCHES = 3
+#: Seconds before the next worker is started after one could not be: doubled each time, at most.
+SOON, LATE = 1.0, 60.0
 
 
 class _Active(msgspec.Struct):
@@ -91,6 +93,7 @@ class Runner:
         self.afterwards = Afterwards(store, dag, run, say, events)
         self.are_killed = False
         self.failed_launches: dict[TaskScope, int] = {}
+        self.launch_at, self.launch_pause = 0.0, SOON
         self.problem: str | None = None
         self.grace_until = 0
         self.renew_at = 0.0
@@ -123,7 +126,8 @@ class Runner:
         for task in plan.expand:
             self._expand(task)
         for task in plan.start:
-            self._launch(task)
+            if time.monotonic() >= self.launch_at:
+                self._launch(task)
         self.changed = bool(plan.lost or plan.resolve or plan.expired or plan.expand)
         self.wake_at = plan.wake_at
         self.has_deferred = any(task.state == "deferred" for task in detail.tasks)
@@ -188,9 +192,22 @@ class Runner:
             cancellable=may_have_job(operator),
             callbacks=tuple(name for name in AT_TIMEOUT if getattr(operator, name)),
         )
-        worker = self.starter.begin(job, operator)
+        try:
+            worker = self.starter.begin(job, operator)
+        except OSError as error:
+            self._put_off(error)
+            return
+        self.launch_pause = SOON
         if worker is not None:
             self.active[task.scope] = _Active(worker, task.attempt)
+
+    def _put_off(self, error: OSError) -> None:
+        """Start workers later: a system without room for one has it again when others have ended."""
+        if not processes.is_for_want_of_room(error):
+            raise error
+        self.launch_at = time.monotonic() + self.launch_pause
+        self.say(f"no worker can be started ({error.strerror}); trying again in {self.launch_pause:g} s")
+        self.launch_pause = min(2 * self.launch_pause, LATE)
 
     # --- workers -----------------------------------------------------------------------------------------------
 

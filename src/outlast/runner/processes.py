@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ __all__ = [
     "has_group",
     "identify",
     "is_alive",
+    "is_for_want_of_room",
     "is_here",
     "is_stopped",
     "kill_group",
@@ -111,3 +113,8 @@ def wait_for(killed: Iterable[ProcessRef], seconds: float = 5.0) -> None:
     left, deadline = list(killed), time.monotonic() + seconds
     while any(is_alive(process) for process in left) and time.monotonic() < deadline:
         time.sleep(0.01)
+
+
+def is_for_want_of_room(error: OSError) -> bool:
+    """Say whether a process could not be started because there are too many, or too many open files, or no memory."""
+    return error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)

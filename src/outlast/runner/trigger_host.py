@@ -27,8 +27,8 @@ STUCK_FOR, START_FOR = 10.0, 60.0
 BLOCKS = 3
 #: Seconds between two starts; doubled, at most, with each end that no trigger is to blame for.
 AGAIN_AFTER, AGAIN_AT_MOST = 1.0, 60.0
-#: Seconds after which a triggerer gets a younger token: half as long as one is good.
-RENEW_AFTER = 12 * 3600.0
+#: Seconds after which a triggerer gets a younger token: half as long as one is good that is good for an hour only.
+RENEW_AFTER = 1800.0
 
 
 class TriggerHost:
@@ -75,12 +75,19 @@ class TriggerHost:
                 self.triggerer.relay.order(names, [watcher.name for watcher in watchers])
             self.triggerer.look(runs, watchers, self.blocked, now=news)
 
-    def _begin(self) -> LocalTriggerer:
-        if not self.is_remote:
-            return LocalTriggerer(self.store.url, self.logs)
-        self.renew_at = elapsed() + self.renew_after
-        environ = users.environment(self.user, self.store.config.runner, self.store.url)
-        return LocalTriggerer(self.store.url, self.logs, to_triggerer(self.store), environ, self.user)
+    def _begin(self) -> LocalTriggerer | None:
+        """Start one; None where there may be no more processes, threads or open files: runs do not end of that."""
+        given = environ = None
+        if self.is_remote:
+            self.renew_at = elapsed() + self.renew_after
+            environ = users.environment(self.user, self.store.config.runner, self.store.url)
+            given = to_triggerer(self.store)
+        try:
+            return LocalTriggerer(self.store.url, self.logs, given, environ, self.user)
+        except OSError as error:
+            self._space(NOBODY, time.monotonic())
+            self.say(f"the process of the triggers cannot be started: {error}; that is tried again in {self.pause:g} s")
+            return None
 
     def _keep_young(self, triggerer: LocalTriggerer) -> None:
         """Have the triggerer show another token in the second half of the life of the one it has."""

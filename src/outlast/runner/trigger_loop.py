@@ -77,8 +77,9 @@ def _obey(commands: BinaryIO, loop: asyncio.AbstractEventLoop, triggers: Trigger
 
 
 def _exit(status: int = 0) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError, ValueError):  # the runner, which reads it, has ended
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(status)
 
 

@@ -67,7 +67,7 @@ class LocalTriggerer:
     """A triggerer on this host, in a session of its own so that Ctrl-C reaches only the runner.
 
     It lives as long as its standard input is open, so not longer than the runner. What it says of itself is in
-    `triggerer.log` in the folder of the logs.
+    `triggerer.log` in the folder of the logs; another user's gets a pipe in place of that file.
     """
 
     def __init__(
@@ -78,27 +78,25 @@ class LocalTriggerer:
         environ: Mapping[str, str] | None = None,
         user: User | None = None,
     ) -> None:
-        """Start one; it is given no token but what is `given` if it gets an environment of its own."""
+        """Start one, or raise OSError.
+
+        It is given no token but what is `given` if it gets an environment of its own.
+        """
         os.makedirs(logs, exist_ok=True)
         self.began = time.monotonic()
         self.orders, self.token = Orders(), None if given is None else given.client.token
-        self.board, self.relay = Board(), _relay(logs, user)
-        relay = None if self.relay is None else self.relay.file
-        job = TriggererJob(url, self.board.file, logs if relay is None else None, relay, given)
-        self._unsent = msgspec.json.encode(job) + b"\n"
         log = _own_log(logs, user)
+        self.board: Board = Board()
+        self.relay: LogRelay | None = None
         try:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "outlast.runner.triggerer"],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env=with_token() if environ is None else environ,
-                pass_fds=[self.board.file, *([] if relay is None else [relay])],
-                start_new_session=True,
-                bufsize=0,
-                **({} if user is None else user.options),
-            )
+            self.relay = None if user is None else _relay(logs, log)
+            relay = None if self.relay is None else self.relay.file
+            job = TriggererJob(url, self.board.file, logs if relay is None else None, relay, given)
+            self._unsent = msgspec.json.encode(job) + b"\n"
+            self.process = self._start(log, with_token() if environ is None else environ, user)
+        except BaseException:
+            self._let_go()
+            raise
         finally:
             os.close(log)
         if self.relay is not None:
@@ -106,6 +104,20 @@ class LocalTriggerer:
         assert self.process.stdin is not None
         os.set_blocking(self.process.stdin.fileno(), False)
         self._send(b"")
+
+    def _start(self, log: int, environ: Mapping[str, str], user: User | None) -> subprocess.Popen[bytes]:
+        output, relay = (log, []) if self.relay is None else (self.relay.output, [self.relay.file])
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "outlast.runner.triggerer"],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            env=environ,
+            pass_fds=[self.board.file, *relay],
+            start_new_session=True,
+            bufsize=0,
+            **({} if user is None else user.options),
+        )
 
     @property
     def ended(self) -> bool:
@@ -174,6 +186,9 @@ class LocalTriggerer:
             self.process.wait(GRACE)
         except subprocess.TimeoutExpired:
             self.kill()
+        self._let_go()
+
+    def _let_go(self) -> None:
         if self.relay is not None:
             self.relay.close()
         self.board.close()
@@ -185,12 +200,10 @@ class LocalTriggerer:
         self.process.wait()
 
 
-def _relay(logs: str, user: User | None) -> LogRelay | None:
-    if user is None:
-        return None
+def _relay(logs: str, own: int) -> LogRelay:
     from .log_relay import LogRelay
 
-    return LogRelay(logs)
+    return LogRelay(logs, own)
 
 
 def _own_log(logs: str, user: User | None) -> int:

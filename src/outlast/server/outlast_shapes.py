@@ -222,7 +222,7 @@ class CommitBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PartShape(msgspec.Struct):
-    """A scope after the commit: its revision, and for each operation the entry it left (null: none)."""
+    """A scope after the commit: its revision, and for each operation the entry it left (null: none or only checked)."""
 
     scope: ScopeShape
     revision: int

@@ -50,6 +50,7 @@ __all__ = [
     "LINK_SECONDS",
     "SESSION_SECONDS",
     "TRIGGERS_SECONDS",
+    "UNLISTED_SECONDS",
     "Tokens",
     "any_exist",
 ]
@@ -58,6 +59,8 @@ __all__ = [
 ATTEMPT_SECONDS: Final = 24 * 3600
 #: How long the token of a triggerer is good; its runner asks for another in the second half of that.
 TRIGGERS_SECONDS: Final = 24 * 3600
+#: How long it is good if whoever it is given to has no token that could be revoked: theirs ends with this process.
+UNLISTED_SECONDS: Final = 3600
 #: How long the token is good of what is due after an attempt, which takes two minutes at most.
 AFTERMATH_SECONDS: Final = 3600
 #: How long the page's session lasts.
@@ -167,7 +170,7 @@ class Tokens:
     async def _triggers(self, claims: TriggersClaims) -> Who:
         if self._is_over(claims.exp):
             raise Unauthorized("the token of the triggers has expired; the runner that started them gets another")
-        await self._refuse_without(claims.by)
+        await self._refuse_without(claims.by, also_expired=True)
         return Who("triggers", "triggers", claims.dags, claims.by, until=claims.exp * SECOND)
 
     def _is_over(self, seconds: int) -> bool:
@@ -268,13 +271,20 @@ class Tokens:
             case NoteAftermath():
                 return await self._of_aftermath(request, reply, who)
             case ListDeferred(entrust=True):
-                return await self._signing.signed(TriggersClaims, TRIGGERS_SECONDS, dags=who.dags, by=who.token_id)
+                return await self._of_triggers(who)
         if who.fence is None or who.until is None or who.over:
             return None
         aged = self.clock() > who.until - ATTEMPT_SECONDS * SECOND // 2
         if not aged or await self._has_ended(who.fence):
             return None
         return await self._of_attempt(who.fence, who.assets, who, outlets=who.outlets)
+
+    async def _of_triggers(self, who: Who) -> str:
+        """Return a token for the triggers of somebody, which ends no later than theirs does."""
+        seconds = UNLISTED_SECONDS if who.token_id is None else TRIGGERS_SECONDS
+        if who.until is not None:
+            seconds = min(seconds, (who.until - self.clock()) // SECOND)
+        return await self._signing.signed(TriggersClaims, seconds, dags=who.dags, by=who.token_id)
 
     async def _has_ended(self, fence: Fence) -> bool:
         """Say whether an attempt of a run has ended; of a script nobody knows."""

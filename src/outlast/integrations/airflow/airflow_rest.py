@@ -40,10 +40,11 @@ Place: TypeAlias = TaskScope | AssetPlace
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """What Airflow holds under a key: the value, and for a task's the moment it expires (ISO 8601)."""
+    """What Airflow holds under a key: the value, for a task's the moment it expires, and its last write (ISO 8601)."""
 
     value: Any
     expires_at: str | None = None
+    updated_at: str | None = None
 
 
 class Refused(Exception):
@@ -87,7 +88,7 @@ class AirflowApi:
             if refused.status == 404:
                 return {}
             raise
-        return {row["key"]: Stored(row["value"], row.get("expires_at")) for row in rows}
+        return {row["key"]: Stored(row["value"], row.get("expires_at"), row.get("updated_at")) for row in rows}
 
     def put(self, place: Place, key: str, stored: Stored) -> None:
         """Write a key; Refused where Airflow cannot hold it."""

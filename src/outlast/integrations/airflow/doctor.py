@@ -6,10 +6,8 @@ import os
 import platform
 import sys
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import entry_points
 from typing import Any
-
-import msgspec
 
 from ... import __version__
 from ...backends import file_of
@@ -17,26 +15,13 @@ from ...errors import BackendError, ConfigError, OutlastError, Unauthorized
 from ...store import Store
 from ...token_requests import role_of
 from . import where
-from .backend_settings import read_settings
-from .packing import digest
-from .payloads import MARKER, new_name
+from .diagnosis import HOME, MISSING, Diagnosis, package_version
 
-__all__ = ["Diagnosis", "examine"]
+__all__ = ["examine"]
 
 #: The first Airflow that has what the backport needs, and the first with a state store of its own.
 OLDEST, NATIVE = (2, 10), (3, 3)
 GROUPS = ("airflow.policy", "airflow.plugins")
-HOME = "outlast.integrations.airflow"
-MISSING = "not installed"
-PAYLOAD_SETTINGS = ("state_offload_url", "state_offload_above")
-BACKEND_SETTINGS = ("state_compress_above", "state_encryption_keys", *PAYLOAD_SETTINGS)
-
-
-class Diagnosis(msgspec.Struct):
-    """What was found out, and what is wrong, in sentences with what to do."""
-
-    facts: dict[str, str]
-    problems: list[str]
 
 
 def examine() -> Diagnosis:
@@ -47,7 +32,10 @@ def examine() -> Diagnosis:
         return found
     looks: list[Callable[[], None]] = [lambda: _entry_points(found), lambda: _store(found, numbers)]
     if numbers >= NATIVE:
-        looks += [lambda: _backends(found), lambda: _payloads(found)]
+        from . import doctor_backends as backends
+
+        looks += [lambda: backends.look_at_backends(found), lambda: backends.look_at_payloads(found)]
+        looks += [lambda: backends.look_at_rows(found)]
     else:
         looks += [lambda: _policy(found), lambda: _left_for_later(found)]
     for look in looks:
@@ -55,12 +43,13 @@ def examine() -> Diagnosis:
             look()
         except OutlastError as error:
             found.problems.append(error.message)
+    found.problems = list(dict.fromkeys(found.problems))  # several looks may need the same setting
     return found
 
 
 def _airflow(found: Diagnosis) -> tuple[int, ...] | None:
     """Return Airflow's version; None where it is not there or too old."""
-    if {_package("apache-airflow"), _package("apache-airflow-core")} == {MISSING}:
+    if {package_version("apache-airflow"), package_version("apache-airflow-core")} == {MISSING}:
         found.facts["airflow"] = "none"
         found.problems.append(
             f"there is no Airflow in this environment ({sys.prefix}): install outlast where Airflow is, in the images "
@@ -142,6 +131,9 @@ def _store(found: Diagnosis, numbers: tuple[int, ...]) -> None:
                 "AIRFLOW__OUTLAST__URL, for instance to an absolute path, for all of Airflow's processes"
             )
         return
+    if (hidden := where.hidden_connection()) is not None:
+        found.facts["store"] = f"not looked at: {hidden}"
+        return
     named = where.option("url") or os.environ.get("OUTLAST_URL", "")
     path = file_of(named, where.settings(None)) if named else None
     if path is not None and os.path.isabs(named.removeprefix("sqlite:///")) and not os.path.exists(path):
@@ -167,9 +159,20 @@ def _look_at_store(found: Diagnosis, store: Store) -> None:
     server = _server_version(store)
     if server is not None:
         found.facts["versions"] = f"outlast {__version__} here, {server} at the server"
-    if refused is not None and (server is None or role not in ("worker", "runner")):
+    if refused is not None and not _is_to_be_expected(store, role, server):
         raise refused
     found.facts["store reachable"] = reached
+
+
+def _is_to_be_expected(store: Store, role: str | None, server: str | None) -> bool:
+    """Say whether a server that refused a look into the whole store may be all right for tasks, or was told of."""
+    backend: Any = store.backend
+    if not backend.own_token():
+        raise ConfigError(
+            f"{store.url} wants a token, and none is set: `outlast token create --role worker` makes one for Airflow; "
+            "set [outlast] token in airflow.cfg, AIRFLOW__OUTLAST__TOKEN or OUTLAST_TOKEN, for all of its processes"
+        )
+    return role in ("viewer", "editor") or (server is not None and role in ("worker", "runner"))
 
 
 def _look_at_folder(folder: str) -> None:
@@ -212,72 +215,13 @@ def _server_version(store: Store) -> str | None:
         return None
 
 
-# --- Backends of 3.3 ---------------------------------------------------------------------------------------
+# --- Settings of later versions -----------------------------------------------------------------------------
 
 
 def _left_for_later(found: Diagnosis) -> None:
     """Tell of settings that have no effect on this version, and are no mistake."""
-    told = [name for name in BACKEND_SETTINGS if where.option(name)]
+    from .doctor_backends import settings_named
+
+    told = settings_named()
     if told:
         found.facts["settings for 3.3"] = f"{', '.join(told)}: without effect before Airflow 3.3"
-
-
-def _backends(found: Diagnosis) -> None:
-    worker = where.option("state_store_backend", "workers") or ""
-    server = where.option("backend", "state_store") or ""
-    found.facts["[workers] state_store_backend"] = worker or "none: values go to the database as they are"
-    found.facts["[state_store] backend"] = server
-    is_worker = _made(found, worker, "WorkerBackend", "[workers] state_store_backend", "MetastorePlusBackend")
-    is_server = _made(found, server, "MetastorePlusBackend", "[state_store] backend", "WorkerBackend")
-    told = [name for name in BACKEND_SETTINGS if where.option(name)]
-    if told and not is_worker and not is_server:
-        found.problems.append(
-            f"[outlast] {', '.join(told)} have no effect: set [workers] state_store_backend = {HOME}.WorkerBackend "
-            f"(or [state_store] backend = {HOME}.MetastorePlusBackend)"
-        )
-    elif is_server and not is_worker and any(name in PAYLOAD_SETTINGS for name in told):
-        found.problems.append(
-            f"[outlast] state_offload_url has no effect: set [workers] state_store_backend = {HOME}.WorkerBackend"
-        )
-
-
-def _made(found: Diagnosis, named: str, wanted: str, setting: str, other: str) -> bool:
-    """Make the backend a setting names if it is outlast's; say whether it is the wanted one."""
-    if named.rpartition(".")[2] == other and named.startswith("outlast."):
-        found.problems.append(f"{setting} is {named}, which is no backend for that place; use {HOME}.{wanted}")
-    if named.rpartition(".")[2] != wanted or not named.startswith("outlast."):
-        return False
-    from importlib import import_module
-
-    try:
-        getattr(import_module(named.rpartition(".")[0]), wanted)()
-        read_settings().references()  # a worker's backend reads them when it is first asked
-    except OutlastError as error:
-        found.problems.append(error.message)
-    except Exception as error:
-        found.problems.append(f"{setting} = {named} cannot be made ({type(error).__name__}: {error}); check its path")
-    return True
-
-
-def _payloads(found: Diagnosis) -> None:
-    settings = read_settings()
-    found.facts["encryption"] = f"{len(settings.keys)} keys" if settings.keys else "none"
-    if settings.keys:
-        found.facts["cryptography"] = _package("cryptography")
-    place = settings.payloads()
-    if place is None:
-        return
-    name = new_name(f"t{'0' * 31}/{'0' * 32}", b"o1jtrue")
-    place.write(name, b"o1jtrue")
-    read = place.read(name)
-    place.remove(name)
-    if read is None or digest(read) != name.rpartition("-")[2]:
-        raise BackendError(f"{place.url} did not give back what was written to it; use another place for payloads")
-    found.facts["payloads"] = f"{place.url}: written, read and removed one (it is marked by {MARKER})"
-
-
-def _package(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return MISSING

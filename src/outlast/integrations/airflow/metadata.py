@@ -73,6 +73,17 @@ class AirflowRows:
         yield from self._tasks()
         yield from self._assets()
 
+    def newest(self, number: int) -> list[Row]:
+        """Read the rows that outlast has packed, or whose value it keeps: the last written of tasks, and of assets."""
+        from sqlalchemy import select
+
+        tasks, assets = (
+            self._page(select(model).where(model.value.contains('"o1')).order_by(model.updated_at.desc()).limit(number))
+            for model in (self._task, self._asset)
+        )
+        now = datetime.now(UTC)
+        return [*(_of_task(row, now) for row in tasks), *self._of_assets(assets)]
+
     def replace(self, row: Row, text: str) -> bool:
         """Put another text in a row's place; who has written it and when stays as it is."""
         from sqlalchemy import update
@@ -92,11 +103,7 @@ class AirflowRows:
 
         model, last, now = self._task, -1, datetime.now(UTC)
         while page := self._page(select(model).where(model.id > last).order_by(model.id).limit(PAGE)):
-            for row in page:
-                index = "" if row.map_index < 0 else f"/{row.map_index}"
-                name = f"{row.dag_id}/{row.run_id}/{row.task_id}{index} {row.key}"
-                is_expired = row.expires_at is not None and row.expires_at <= now
-                yield Row("task", row.id, name, row.value, is_expired, (place_of(row, row.key),))
+            yield from (_of_task(row, now) for row in page)
             last = page[-1].id
 
     def _assets(self) -> Iterator[Row]:
@@ -108,11 +115,16 @@ class AirflowRows:
             page = self._page(select(model).where(further).order_by(model.asset_id, model.key).limit(PAGE))
             if not page:
                 return
-            scopes = self._scopes({row.asset_id for row in page})
-            for row in page:
-                places = tuple(place_of(scope, row.key) for scope in scopes.get(row.asset_id, ()))
-                yield Row("asset", (row.asset_id, row.key), f"asset {row.asset_id} {row.key}", row.value, False, places)
+            yield from self._of_assets(page)
             at = (page[-1].asset_id, page[-1].key)
+
+    def _of_assets(self, page: list[Any]) -> Iterator[Row]:
+        scopes = self._scopes({row.asset_id for row in page})
+        for row in page:
+            known = scopes.get(row.asset_id, ())
+            places = tuple(place_of(scope, row.key) for scope in known)
+            called = known[0].name if known else row.asset_id
+            yield Row("asset", (row.asset_id, row.key), f"asset {called} {row.key}", row.value, False, places)
 
     def _scopes(self, ids: set[int]) -> dict[int, tuple[_Asset, _Asset]]:
         """Return the scopes by which workers know assets; of one that is gone nobody reads the state."""
@@ -142,3 +154,10 @@ class AirflowRows:
         with create_session() as session:
             changed = session.execute(statement.execution_options(synchronize_session=False)).rowcount
         return bool(changed)
+
+
+def _of_task(row: Any, now: datetime) -> Row:
+    index = "" if row.map_index < 0 else f"/{row.map_index}"
+    name = f"{row.dag_id}/{row.run_id}/{row.task_id}{index} {row.key}"
+    is_expired = row.expires_at is not None and row.expires_at <= now
+    return Row("task", row.id, name, row.value, is_expired, (place_of(row, row.key),))

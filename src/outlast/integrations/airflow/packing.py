@@ -86,9 +86,11 @@ class Packer:
         try:
             return self._all.decrypt(token)
         except InvalidToken:
+            several = f"none of the {len(self._keys)} keys in [outlast] state_encryption_keys opens"
+            tried = several if self._keys[1:] else "the key in [outlast] state_encryption_keys does not open"
             raise BackendError(
-                f"none of the {len(self._keys)} keys in [outlast] state_encryption_keys opens a stored value: add the "
-                "key it was written with to the end of the list; if that is there, the value is damaged"
+                f"{tried} a stored value: add the key it was written with to the end of the list; if that is there, "
+                "the value is damaged"
             ) from None
 
 

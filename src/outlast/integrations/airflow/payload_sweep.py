@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
-from ...errors import BackendError, OutlastError
+from ...errors import BackendError
 from .metadata import Row, Rows
 from .packing import Packer
 from .payloads import Payloads, written_at
+from .readable import SAMPLE, is_whole, reference_of
 from .references import is_payload, payload_of
-from .rows import reference_in, unpack_row
 
-__all__ = ["Findings", "clean", "document_of", "examine", "past_bound", "remove_all"]
+__all__ = ["Findings", "clean", "examine", "past_bound", "remove_all"]
 
 _DAY = 24 * 3600 * 1_000_000
 
@@ -58,7 +56,7 @@ def examine(payloads: Payloads, rows: Rows, packer: Packer, *, grace: int, now: 
         [(row, name if _is_own(row, name) and held[name] == 1 else None) for row, name in referred if row.is_expired],
         [row for row, name in referred if name not in present and payloads.read(name) is None],
         sum(name in present for name in held),
-        unreadable,
+        unreadable + _unreadable(payloads, packer, [pair for pair in referred if pair[1] in present]),
         len(strangers) - len(certain),
     )
 
@@ -77,21 +75,6 @@ def past_bound(payloads: Payloads, *, days: int, now: int) -> list[str]:
     bound = now - days * _DAY
     names = (name for name in payloads.names("") if name.startswith("t") and is_payload(name))
     return [name for name in names if (written_at(name) or now) <= bound]
-
-
-def document_of(packer: Packer | None, row: Row) -> Any:
-    """Return what a row holds: a value, or a worker's reference; BackendError where it cannot be read.
-
-    Without a packer what is packed is returned as it is.
-    """
-    try:
-        return json.loads(row.text if packer is None else unpack_row(packer, row.text))
-    except ValueError as error:
-        raise BackendError(f"the row {row.name} cannot be read: it is not JSON: {error}") from error
-    except RecursionError:
-        raise BackendError(f"the row {row.name} cannot be read: it is nested too deep") from None
-    except OutlastError as error:
-        raise BackendError(f"the row {row.name} cannot be read: {error.message}") from error
 
 
 def remove_all(payloads: Payloads, names: Iterable[str]) -> list[str]:
@@ -123,7 +106,19 @@ def _read(packer: Packer, rows: Rows) -> tuple[list[tuple[Row, str]], list[str],
 def _payload_of_row(packer: Packer, row: Row) -> str | None:
     if "o1" not in row.text:  # neither packed nor a reference
         return None
-    return payload_of(reference_in(document_of(packer, row)))
+    return payload_of(reference_of(packer, row))
+
+
+def _unreadable(payloads: Payloads, packer: Packer, referred: list[tuple[Row, str]]) -> list[str]:
+    """Return which of the newest payloads cannot be read, and why: with a wrong key all look well from outside."""
+    newest = sorted(referred, key=lambda pair: written_at(pair[1]) or 0, reverse=True)
+    found = []
+    for row, _ in newest[:SAMPLE]:
+        try:
+            is_whole(row, packer, payloads)
+        except BackendError as error:
+            found.append(error.message)
+    return found
 
 
 def _is_own(row: Row, name: str) -> bool:

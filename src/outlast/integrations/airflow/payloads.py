@@ -77,7 +77,8 @@ def read_checked(payloads: Payloads, name: str) -> bytes | None:
     if data is not None and digest(data) != name.rpartition("-")[2]:
         raise BackendError(
             f"the payload {name} in {payloads.url} is not what was written ({len(data):,} bytes, another digest): "
-            "restore it from a backup, or delete its key"
+            "restore it from a backup, or give up the key that refers to it (`delete(KEY)` in the task, or DELETE on "
+            "…/state-store/KEY over REST); `outlast airflow rotate` reads all payloads and names the key"
         )
     return data
 

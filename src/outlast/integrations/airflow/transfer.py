@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, TextIO
+from typing import Any, Literal
 
 import msgspec
 
@@ -19,19 +18,24 @@ from ...state import AssetState, TaskState
 from ...store import Store
 from ...values import AssetScope, Entry, JsonValue, Scope, TaskScope, Writer, check_key, moment, to_micros
 from .airflow_rest import AirflowApi, AssetPlace, Place, Refused, Stored
+from .export_journal import Journal, Noted
 from .packing import Packer, as_bytes
 from .references import References
 from .rows import packed_text, reference_in
 
-__all__ = ["Journal", "Outcome", "Skipped", "Unpacking", "export_state", "import_state"]
+__all__ = ["Outcome", "Overwrite", "Skipped", "Unpacking", "export_state", "import_state"]
 
 #: Told after each entry what has become of all so far.
 Progress = Callable[["Outcome"], None]
+#: What is replaced where both sides have a key with different values: what was written before the value that would
+#: replace it, or all.
+Overwrite = Literal["nothing", "older", "all"]
 #: Two moments less apart are the same: some databases keep no microseconds.
 CLOSE = timedelta(seconds=1)
 _TOO_LONG = "it has an integer of more than 64 bits, which Airflow cannot hand to a task; store it as a str"
 _ANOTHER = "has another value; --overwrite replaces it"
-_GONE = "it was exported before and is gone from Airflow since; --overwrite writes it again"
+_NEWER = "has another value, written later; --overwrite-newer replaces it"
+_GONE = "it was exported before and is gone from Airflow since; --overwrite-newer writes it again"
 
 
 class Skipped(msgspec.Struct, frozen=True):
@@ -42,57 +46,16 @@ class Skipped(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct):
-    """How many entries were written, were there already, and those that were not taken over."""
+    """How many entries were written and were there already, and those that were not taken over.
+
+    `replaced` names those of `written` that had another value; `left` what has changed in Airflow since its export.
+    """
 
     written: int = 0
     same: int = 0
     skipped: list[Skipped] = []
-
-
-class Journal:
-    """What has been written where, one line an entry, so that an export can go on where it was interrupted.
-
-    It also tells what Airflow was given from what Airflow's tasks have written since.
-    """
-
-    def __init__(self, path: str, url: str) -> None:
-        self.path, self.url = path, url
-        self._done: dict[tuple[str, str], str] = {}
-        self._file: TextIO | None = None
-        self._is_torn = False
-        if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                text = file.read()
-            self._is_torn = text != "" and not text.endswith("\n")  # its writer was killed
-            self._read(text.splitlines())
-
-    def digest_of(self, place: Place, key: str) -> str | None:
-        """Return the digest of what was written last under a key."""
-        return self._done.get((str(place), key))
-
-    def note(self, place: Place, key: str, digest: str) -> None:
-        """Write down that a key has been written."""
-        self._done[str(place), key] = digest
-        line = {"to": self.url, "place": str(place), "key": key, "digest": digest}
-        if self._file is None:
-            self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
-            self._file.write("\n" if self._is_torn else "")
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
-
-    def _read(self, lines: list[str]) -> None:
-        for line in lines:
-            try:
-                noted = json.loads(line)
-            except ValueError:  # a torn one
-                continue
-            if isinstance(noted, dict) and noted.get("to") == self.url:
-                self._done[noted["place"], noted["key"]] = noted["digest"]
+    replaced: list[str] = []
+    left: list[str] = []
 
 
 def export_state(
@@ -101,12 +64,13 @@ def export_state(
     journal: Journal,
     *,
     dag_id: str | None = None,
-    overwrite: bool = False,
+    overwrite: Overwrite = "nothing",
     progress: Progress = lambda outcome: None,
 ) -> Outcome:
     """Write what a store holds into an Airflow, expiry kept; `dag_id` takes one dag's tasks and no assets.
 
-    A key that has another value there, not written by an export of this journal, is left alone unless `overwrite`.
+    What the journal says was exported is left as Airflow has it now, unless the store's entry has been written since.
+    Any other key that has another value there is left alone but for `overwrite`.
     Raises BackendError when Airflow stops answering; the next export goes on from there.
     """
     outcome = Outcome()
@@ -147,25 +111,48 @@ def _export_scope(
     there: dict[str, Stored],
     api: AirflowApi,
     journal: Journal,
-    overwrite: bool,
+    overwrite: Overwrite,
     outcome: Outcome,
     progress: Progress,
 ) -> None:
     for entry in entries:
         wanted = Stored(entry.value, _iso(entry.expires_at) if isinstance(place, TaskScope) else None)
-        held, noted = there.get(entry.key), journal.digest_of(place, entry.key)
-        is_done = noted == _digest(wanted) and not overwrite
-        if held is not None and (is_done or _same(held, wanted)):
+        held, noted = there.get(entry.key), journal.noted(place, entry.key)
+        is_done = _is_done(entry, noted, _digest(wanted), overwrite)
+        is_own = held is None or (noted is not None and noted.digest == _digest(held))
+        if held is not None and _same(held, wanted):
             outcome.same += 1
+        elif is_done and held is not None:
+            outcome.left.append(f"{place} {entry.key}")
         elif is_done:  # a task has deleted it, or this Airflow was set up anew
             outcome.skipped.append(Skipped(f"{place} {entry.key}", _GONE))
         elif _is_too_long(entry.value):
             outcome.skipped.append(Skipped(f"{place} {entry.key}", _TOO_LONG))
-        elif held is not None and not overwrite and noted != _digest(held):
-            outcome.skipped.append(Skipped(f"{place} {entry.key}", f"Airflow {_ANOTHER}"))
-        else:
-            _put(place, entry.key, wanted, api, journal, outcome)
+        elif held is not None and not is_own and (why := _refused(held.updated_at, entry.updated_at, overwrite)):
+            outcome.skipped.append(Skipped(f"{place} {entry.key}", f"Airflow {why}"))
+        elif _put(place, entry, wanted, api, journal, outcome) and not is_own:
+            outcome.replaced.append(f"{place} {entry.key}")
         progress(outcome)
+
+
+def _is_done(entry: Entry, noted: Noted | None, digest: str, overwrite: Overwrite) -> bool:
+    """Say whether an entry was exported as it is, and is thus Airflow's to change; one written since is not."""
+    if noted is None or noted.digest != digest or overwrite == "all":
+        return False
+    return overwrite == "nothing" or noted.at in (None, _iso(entry.updated_at))
+
+
+def _refused(held: datetime | str | None, wanted: datetime | str | None, overwrite: Overwrite) -> str | None:
+    """Return why a value last written at `held` stays, where the other one was at `wanted`; None to replace it."""
+    if overwrite == "all":
+        return None
+    if held is None or wanted is None or _moment(held) > _moment(wanted):
+        return _NEWER
+    return None if overwrite == "older" else _ANOTHER
+
+
+def _moment(when: datetime | str) -> datetime:
+    return datetime.fromisoformat(when) if isinstance(when, str) else when
 
 
 def _is_too_long(value: JsonValue) -> bool:
@@ -182,14 +169,15 @@ def _is_too_long(value: JsonValue) -> bool:
     return False
 
 
-def _put(place: Place, key: str, wanted: Stored, api: AirflowApi, journal: Journal, outcome: Outcome) -> None:
+def _put(place: Place, entry: Entry, wanted: Stored, api: AirflowApi, journal: Journal, outcome: Outcome) -> bool:
     try:
-        api.put(place, key, wanted)
+        api.put(place, entry.key, wanted)
     except Refused as refused:
-        outcome.skipped.append(Skipped(f"{place} {key}", f"Airflow refuses it ({refused.status}): {refused.why}"))
-        return
-    journal.note(place, key, _digest(wanted))
+        outcome.skipped.append(Skipped(f"{place} {entry.key}", f"Airflow refuses it ({refused.status}): {refused.why}"))
+        return False
+    journal.note(place, entry.key, Noted(_digest(wanted), _iso(entry.updated_at)))
     outcome.written += 1
+    return True
 
 
 # --- The other way -------------------------------------------------------------------------------------------
@@ -232,12 +220,12 @@ def import_state(
     writer: Writer,
     unpacking: Unpacking = Unpacking(),  # noqa: B008 (frozen)
     dag_id: str | None = None,
-    overwrite: bool = False,
+    overwrite: Overwrite = "nothing",
     progress: Progress = lambda outcome: None,
 ) -> Outcome:
     """Write what an Airflow holds into a store, expiry kept; `dag_id` takes one dag's tasks and no assets.
 
-    A key that has another value in the store is left alone unless `overwrite`. Done again, it goes on where it ended.
+    A key that has another value in the store is left alone but for `overwrite`. Done again, it goes on where it ended.
     """
     outcome = Outcome()
     places: Iterator[Place] = api.task_instances(dag_id)
@@ -257,7 +245,7 @@ def _import_place(
     store: Store,
     writer: Writer,
     unpacking: Unpacking,
-    overwrite: bool,
+    overwrite: Overwrite,
     outcome: Outcome,
 ) -> None:
     there = {key: held for key, held in api.stored(place).items() if not _is_over(held, store)}
@@ -271,7 +259,7 @@ def _import_place(
         return
     for key, stored in there.items():
         try:
-            wanted = Stored(unpacking.value(stored.value), stored.expires_at)
+            wanted = Stored(unpacking.value(stored.value), stored.expires_at, stored.updated_at)
             codec.dump(wanted.value)  # over REST anything can be written, and can pass for packed
         except (ValueError, BackendError) as error:
             outcome.skipped.append(Skipped(f"{place} {key}", str(error)))
@@ -282,15 +270,18 @@ def _import_place(
             outcome.skipped.append(Skipped(f"{place} {key}", error.message))
 
 
-def _take_over(state: Any, key: str, wanted: Stored, held: Entry | None, overwrite: bool, outcome: Outcome) -> None:
+def _take_over(
+    state: Any, key: str, wanted: Stored, held: Entry | None, overwrite: Overwrite, outcome: Outcome
+) -> None:
     if held is not None and _same(Stored(held.value, _iso(held.expires_at)), wanted):
         outcome.same += 1
-    elif held is not None and not overwrite:
-        outcome.skipped.append(Skipped(f"{state.scope} {key}", f"the store {_ANOTHER}"))
+    elif held is not None and (why := _refused(held.updated_at, wanted.updated_at, overwrite)):
+        outcome.skipped.append(Skipped(f"{state.scope} {key}", f"the store {why}"))
     else:
         expires_at = None if wanted.expires_at is None else to_micros(datetime.fromisoformat(wanted.expires_at))
         run(state._apply(Put(key, codec.dump(wanted.value).decode(), expires_at)), state.backend)
         outcome.written += 1
+        outcome.replaced += [] if held is None else [f"{state.scope} {key}"]
 
 
 # --- What both need ------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SOON",
     "clear_on_success",
+    "hidden_connection",
     "is_file",
     "is_native",
     "is_on",
@@ -91,6 +93,18 @@ def make_store(patience: float | None = None) -> Store:
     return connect(url, config=config)
 
 
+def hidden_connection() -> str | None:
+    """Return why the connection `[outlast] conn_id` names cannot be looked for from here; None where it can."""
+    try:
+        if conn_id := option("conn_id"):
+            _look_up(conn_id)
+    except _Hidden as hidden:
+        return str(hidden)
+    except Exception:  # opening the store says it
+        return None
+    return None
+
+
 def is_file() -> bool:
     """Say whether the store is a file, which is not away for a while: it is waited for only where others write."""
     from ...backends import file_of
@@ -147,9 +161,12 @@ def _check_place(url: str, config: Config) -> None:
 
 def _connection(conn_id: str) -> tuple[str, str | None]:
     """Return the URL a connection of Airflow's names, and its password where that is a token."""
-    found = _look_up(conn_id)
+    try:
+        found = _look_up(conn_id)
+    except _Hidden as hidden:
+        raise ConfigError(str(hidden)) from hidden
     kind, password = str(found.conn_type or ""), found.password or None
-    if kind in ("outlast", "http", "https"):
+    if kind in ("outlast", "http", "https", "generic"):
         scheme = "https" if kind == "https" or str(found.schema or "") == "https" else "http"
         return f"{scheme}://{_authority(found.host, found.port)}", password
     if kind in ("postgres", "postgresql"):
@@ -162,6 +179,10 @@ def _connection(conn_id: str) -> tuple[str, str | None]:
     )
 
 
+class _Hidden(Exception):
+    """A connection is neither among variables nor in a secrets backend, and Airflow's database is out of reach."""
+
+
 def _look_up(conn_id: str) -> Any:
     try:
         from airflow.sdk import BaseHook  # type: ignore[import-not-found, unused-ignore]
@@ -170,10 +191,38 @@ def _look_up(conn_id: str) -> Any:
     try:
         return BaseHook.get_connection(conn_id)
     except Exception as error:
-        if type(error).__name__ != "AirflowNotFoundException":  # it lives elsewhere in each version
+        is_missing = type(error).__name__ == "AirflowNotFoundException"  # it lives elsewhere in each version
+        found = None if _is_in_task() else _in_database(conn_id)
+        if found is None and not is_missing:
             raise
-        raise ConfigError(
-            f"there is no connection {conn_id!r}, which [outlast] conn_id names; create it, or name another"
+        if found is None:
+            raise ConfigError(
+                f"there is no connection {conn_id!r}, which [outlast] conn_id names; create it, or name another"
+            ) from error
+        return found
+
+
+def _is_in_task() -> bool:
+    """Say whether a supervisor answers here, which has asked Airflow's database already."""
+    return hasattr(sys.modules.get("airflow.sdk.execution_time.task_runner"), "SUPERVISOR_COMMS")
+
+
+def _in_database(conn_id: str) -> Any:
+    """Return a connection from Airflow's database, where 3.x does not look outside a task; _Hidden if that is away."""
+    try:
+        from airflow.models import Connection  # type: ignore[import-not-found, unused-ignore]
+        from airflow.utils.session import create_session  # type: ignore[import-not-found, unused-ignore]
+        from sqlalchemy import select
+
+        with create_session() as session:
+            found = session.scalar(select(Connection).where(Connection.conn_id == conn_id))
+            session.expunge_all()
+            return found
+    except Exception as error:
+        raise _Hidden(
+            f"the connection {conn_id!r}, which [outlast] conn_id names, can only be seen from inside a task: here it "
+            "is neither among the variables AIRFLOW_CONN_… nor in a secrets backend, and Airflow's database cannot be "
+            f"read ({type(error).__name__})"
         ) from error
 
 
