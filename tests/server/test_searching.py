@@ -46,7 +46,7 @@ def test_others_write_while_a_search_looks_at_many_values(door: Door, monkeypatc
     assert (answer.status, answer.json()) == (200, {"found": [], "more": False})
     assert happened.count("looked") >= 1000
     first, last = happened.index("looked"), len(happened) - happened[::-1].index("looked")
-    assert happened[first:last].count("written") >= 3
+    assert "written" in happened[first:last]
 
 
 def test_a_search_by_value_goes_through_all_pages(door: Door) -> None:

@@ -222,14 +222,18 @@ class Pool:
 
 
 def _speaks_tls(place: Place) -> bool:
-    """Say whether TLS is spoken at a place, whoever vouches for it."""
+    """Say whether TLS is spoken at a place, whoever vouches for it: what begins a handshake is answered by a record."""
     import ssl
 
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    told, hello = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        context.wrap_bio(told, hello).do_handshake()
     try:
-        with socket.create_connection((place.host, place.port), PROBE_SECONDS) as plain, context.wrap_socket(plain):
-            return True
+        with socket.create_connection((place.host, place.port), PROBE_SECONDS) as plain:
+            plain.sendall(hello.read())
+            return plain.recv(1) in (b"\x15", b"\x16")  # an alert, or its part of the handshake
     except OSError:
         return False
 
