@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from support.remote import Remote, made
 from support.running import Ground
 
 
@@ -22,6 +23,14 @@ def ground(tmp_path: Path) -> Iterator[Ground]:
 def short(tmp_path: Path) -> Iterator[Ground]:
     """The same with leases of a second, for what is about their lapse."""
     yield from _ground(tmp_path, 1.0)
+
+
+@pytest.fixture
+def remote() -> Iterator[Remote]:
+    """A server, and a place for DAG files whose workers are nobody's where the tests run as root."""
+    place = made()
+    yield place
+    place.close()
 
 
 def _ground(folder: Path, lease: float) -> Iterator[Ground]:

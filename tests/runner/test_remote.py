@@ -6,28 +6,15 @@ import os
 import pwd
 import signal
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from outlast.run_requests import GetRun, ListRuns
 from outlast.values import TaskScope
-from support.remote import NOBODY, Remote, able
+from support.remote import NOBODY, Remote, made
 from support.running import Program, exists
 
 pytestmark = pytest.mark.http
-
-
-def made(url: str | None = None, lease: float = 10.0) -> Remote:
-    return Remote(lease, url, NOBODY if able(NOBODY) else None)
-
-
-@pytest.fixture
-def remote() -> Iterator[Remote]:
-    """A server, and a place for DAG files whose workers are nobody's where the tests run as root."""
-    place = made()
-    yield place
-    place.close()
 
 
 TWO = """

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,18 +16,10 @@ from outlast.runner.trigger_host import BLOCKS, TriggerHost
 from outlast.runner.watching import Watcher
 from outlast.token_requests import MakeSecret, RevokeToken
 from support.deferring import WAITS, Kept
-from support.remote import NOBODY, Remote, able
+from support.remote import Remote
 from support.running import Program, exists
 
 pytestmark = pytest.mark.http
-
-
-@pytest.fixture
-def remote() -> Iterator[Remote]:
-    """A server, and a place for DAG files whose workers are nobody's where the tests run as root."""
-    place = Remote(user=NOBODY if able(NOBODY) else None)
-    yield place
-    place.close()
 
 
 # --- Deaths -------------------------------------------------------------------------------------------------

@@ -6,25 +6,16 @@ import os
 import pwd
 import stat
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.deferring import WAITS
-from support.remote import NOBODY, Remote, able
+from support.remote import NOBODY, Remote
 from support.running import Program
 
 pytestmark = pytest.mark.http
-
-
-@pytest.fixture
-def remote() -> Iterator[Remote]:
-    """A server, and a place for DAG files whose workers are nobody's where the tests run as root."""
-    place = Remote(user=NOBODY if able(NOBODY) else None)
-    yield place
-    place.close()
 
 
 @pytest.fixture

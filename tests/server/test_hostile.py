@@ -20,7 +20,7 @@ from outlast.requests import Commit, Find, Part, Put, Read
 from outlast.run_requests import ListRuns, StartRun, TaskSpec
 from outlast.server.checking import refuse_many
 from outlast.server.nameless import nameless
-from outlast.server.reset_turns import Turns
+from outlast.server.turns import Turns
 from outlast.values import TaskScope
 from support.homes import settings
 from support.public import V1, Door, open_door

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from outlast.finding import Where
-from outlast.server.reset_turns import Turns
+from outlast.server.turns import Turns
 from support.public import V1, Door, open_door
 
 PLACE = V1 + "/runs/etl/r1/tasks/load/state/other"

@@ -41,23 +41,13 @@ from outlast.token_requests import (
     token_text,
 )
 from outlast.values import AssetScope, TaskScope
-from support.clock import Clock
+from support.clock import Clock, Ticks
 from support.homes import HOMES, Home
 from support.runs import ANN, SUPERVISOR, Desk
 
 T = TypeVar("T")
 SCOPE = TaskScope("sales", "r1", "extract")
 WORKER = Who("worker", "airflow", ("sales",), 7)
-
-
-class Ticks:
-    """Seconds that pass when a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

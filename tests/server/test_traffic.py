@@ -10,21 +10,12 @@ from outlast import connect
 from outlast.requests import Check, Commit, Increment, Part, Put, PutDefault, Remove, RemoveAll
 from outlast.server.traffic import KEPT, ROOM, SPAN, Traffic
 from outlast.values import AssetScope, TaskScope
+from support.clock import Ticks
 from support.homes import settings
 
 pytestmark = pytest.mark.http
 
 ONE, TWO, TABLE = TaskScope("d", "r", "one"), TaskScope("d", "r", "two"), AssetScope("table")
-
-
-class Ticks:
-    """A monotonic clock that goes on when it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Gauge:

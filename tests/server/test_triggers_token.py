@@ -29,7 +29,7 @@ from outlast.server.tokens import REMEMBERED, TRIGGERS_SECONDS, UNLISTED_SECONDS
 from outlast.token_requests import BYTES, CreateToken, MakeSecret, RevokeToken, digest_of, token_text
 from outlast.values import AssetScope, Writer
 from support.asking import LIAR, MINE, ON_VICTIM, OWN, SET, VICTIM, named, on
-from support.clock import Clock
+from support.clock import Clock, Ticks
 from support.homes import settings
 from support.public import Door
 from support.runs import ANN, RUNNER, SUPERVISOR, Desk
@@ -116,15 +116,6 @@ def test_triggers_get_no_other_token_by_theirs() -> None:
 
 
 # --- Given, and how it ends --------------------------------------------------------------------------------------
-
-
-class Ticks:
-    """Seconds that pass when a test says so."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ..backends import is_server
 from ..config import ClientSettings, Config, RunnerSettings, StateStoreSettings
 from ..deferral_requests import ListDeferred
 from ..errors import NotFound
@@ -41,7 +42,7 @@ ONE_TRY = 10.0
 
 def is_remote(store: Store) -> bool:
     """Say whether a store is behind a server, so that what runs user code gets a token of its own."""
-    return store.config.state_store.backend is None and store.url.partition(":")[0].lower() in ("http", "https", "unix")
+    return store.config.state_store.backend is None and is_server(store.url)
 
 
 def opened(job: Job, retry_for: float | None = None) -> Store:

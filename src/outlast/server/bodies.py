@@ -19,6 +19,7 @@ from ..config import Config
 from ..errors import InvalidValue
 from ..expiry import expiry_of
 from ..requests import Commit, Row
+from ..rules import size_of
 from ..values import moment, to_micros
 from . import rights
 from .checking import refuse_many
@@ -142,8 +143,7 @@ def shown(row: Row) -> msgspec.Raw:
 
 def size(row: Row) -> int:
     """Return the bytes of JSON a row's value takes."""
-    text = row.text or ""
-    return len(text) if text.isascii() else len(text.encode())
+    return size_of(row.text)
 
 
 # --- Expiry --------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -14,8 +14,6 @@ from ..requests import Sweep
 from .identity import Who
 
 __all__ = ["LONGEST_LEASE", "MOST_SWEPT", "leased", "swept", "watched"]
-
-T = TypeVar("T", bound=msgspec.Struct)
 
 #: Seconds a lease may be asked for at most: as many as the setting allows.
 LONGEST_LEASE = 86_400.0
@@ -29,7 +27,7 @@ def leased(narrowed: Callable[[Any, Who], Any]) -> Callable[[Any, Who], Any]:
     """Return how a claim is narrowed, of any kind: nothing makes itself look alive for ever."""
 
     def narrow(request: Any, who: Who) -> Any:
-        return narrowed(_replaced(request, lease=min(request.lease, LONGEST_LEASE)), who)
+        return narrowed(msgspec.structs.replace(request, lease=min(request.lease, LONGEST_LEASE)), who)
 
     return narrow
 
@@ -40,13 +38,9 @@ def watched(request: HoldWatchers, who: Who) -> HoldWatchers:
         if not _WATCHER.fullmatch(watcher):
             raise InvalidValue(f"{watcher[:80]!r} is no watcher; they are known by small letters and digits")
     dead = tuple(process for process in request.dead if process.host == request.holder.host)
-    return _replaced(request, dead=dead)
+    return msgspec.structs.replace(request, dead=dead)
 
 
 def swept(request: Sweep, who: Who) -> Sweep:
     """What has expired is nobody's any more, so it goes whoever asks; not more in a batch than writers can wait for."""
-    return _replaced(request, limit=min(request.limit, MOST_SWEPT))
-
-
-def _replaced(request: T, **changes: Any) -> T:
-    return msgspec.structs.replace(request, **changes)
+    return msgspec.structs.replace(request, limit=min(request.limit, MOST_SWEPT))

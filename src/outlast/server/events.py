@@ -28,7 +28,7 @@ from .identity import Who, identify
 from .masking import may_reveal
 from .operations import Call, Parameter
 from .outlast_state import OPERATIONS, REFUSALS, REVEAL
-from .reset_turns import asker_of, turns_of
+from .turns import asker_of, turns_of
 
 __all__ = ["RETRY", "Stream"]
 

@@ -28,7 +28,7 @@ from .masking import MASKED, is_secret
 from .operations import Call, Parameter, answer
 from .outlast_shapes import AssetPlace, ErrorShape, ImportShape, TaskPlace
 from .outlast_state import OPERATIONS, REFUSALS, REVEAL
-from .reset_turns import asker_of
+from .turns import asker_of
 from .wording import token_of
 
 __all__ = ["NDJSON", "export_state", "import_state"]

@@ -22,7 +22,7 @@ from .execution import LONG
 from .operations import Call, Parameter, answer
 from .outlast_shapes import FoundEntry, FoundPage
 from .outlast_state import LIMIT, OPERATIONS, REFUSALS, REVEAL, scope_shape
-from .reset_turns import asker_of, turns_of
+from .turns import asker_of, turns_of
 
 __all__ = ["find_entries"]
 
